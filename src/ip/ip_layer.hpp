@@ -1,0 +1,139 @@
+// The network layer of one shard on one device: Ethernet, ARP, IPv4, ICMP.
+//
+//   transports --send()--> [route, ARP] -> IP header -> Ethernet header -> output burst --flush()--> device
+//   device --receive()--> Ethernet -> ARP | IPv4 -> ICMP | transport.receive()
+//
+// Addresses are IpAddress throughout, ready for IPv6; this first form sends and accepts IPv4.
+//
+// Ownership: send() and receive() take the packets. Threads: the shard's thread alone.
+// Cost: O(1) a packet, a neighbour look-up by keyed hash; tables are bounded and sized at
+// construction. Nothing allocates afterwards.
+// Errors: drops are counted by reason ("ip.drop.<reason>", "arp.<reason>", "icmp.<reason>").
+// Spec: tcp.md N-1, N-2, N-4, N-5, N-12, T-11, T-22 (who may be answered), T-54.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "netdev/net_device.hpp"
+#include "netdev/shard_context.hpp"
+#include "nobounce/address.hpp"
+
+namespace nobounce::ip {
+
+inline constexpr uint8_t kProtocolIcmp = 1;
+inline constexpr uint8_t kProtocolTcp = 6;
+inline constexpr uint8_t kProtocolUdp = 17;
+
+// A received packet as the transport sees it. The packet's head starts at the transport header and
+// holds all of the window that belongs to this datagram; padding beyond the IP length is cut.
+struct Ingress {
+  IpAddress source;
+  IpAddress destination;
+  uint8_t protocol = 0;
+  uint8_t ttl = 0;
+  uint8_t tos = 0;
+  bool to_unicast = true;  // destination is one of our own addresses (T-11, T-22)
+};
+
+// An ICMP error about a packet we sent, quoting it (N-4). The transport checks the quote (T-53).
+struct IcmpError {
+  enum class Kind : uint8_t {
+    net_unreachable, host_unreachable, protocol_unreachable, port_unreachable,
+    fragmentation_needed, source_route_failed, administratively_prohibited, time_exceeded,
+    parameter_problem,
+  };
+  Kind kind{};
+  uint16_t next_hop_mtu = 0;  // fragmentation_needed; 0 when the router did not say
+  IpAddress source;           // of the quoted packet: us
+  IpAddress destination;
+  Bytes quote;                // transport header bytes quoted, at least 8; valid during the call
+};
+
+class Transport {
+ public:
+  virtual void receive(PacketPtr packet, const Ingress& ingress) noexcept = 0;
+  virtual void icmp_error(const IcmpError& error) noexcept = 0;
+  // Room in the device has come back after send() said would_block.
+  virtual void transmit_ready() noexcept {}
+
+ protected:
+  ~Transport() = default;
+};
+
+struct Egress {
+  IpAddress source;       // one of ours; see source_for()
+  IpAddress destination;
+  uint8_t protocol = 0;
+  uint8_t ttl = 64;
+  uint8_t tos = 0;
+  bool dont_fragment = true;
+};
+
+enum class SendResult : uint8_t {
+  sent,         // queued for the device, or waiting for the neighbour to be resolved
+  would_block,  // output is full: the packet was dropped, transmit_ready() will follow
+  no_route,     // dropped
+  too_big,      // above the MTU and not to be fragmented: dropped
+};
+
+struct Options {
+  IpPrefix address;
+  std::optional<IpAddress> gateway;
+  bool answer_ping = true;
+  size_t neighbours_max = 256;
+};
+
+class Layer {
+ public:
+  Layer(ShardContext& context, NetDevice& device, const Options& options);
+  ~Layer();
+
+  void register_transport(uint8_t protocol, Transport& transport) noexcept;
+
+  // `packet`'s head starts with the transport header; the checksum is partial (csum_start relative
+  // to the head as given) or complete.
+  SendResult send(PacketPtr packet, const Egress& egress) noexcept;
+  // Takes the whole burst.
+  void receive(PacketBurst& burst) noexcept;
+  // Hands the output to the device: one transmit() a call. End of each round, and when full.
+  void flush() noexcept;
+  // Frames waiting in the output burst or for the device.
+  [[nodiscard]] bool output_pending() const noexcept;
+
+  // Our address for that destination; nothing when there is no route.
+  [[nodiscard]] std::optional<IpAddress> source_for(const IpAddress& destination) const noexcept;
+  // Largest IP packet to that destination.
+  [[nodiscard]] uint16_t mtu_to(const IpAddress& destination) const noexcept;
+  [[nodiscard]] bool is_ours(const IpAddress& address) const noexcept;
+  // Broadcast or multicast: never connected to, never answered (T-11, N-4).
+  [[nodiscard]] bool is_group(const IpAddress& address) const noexcept;
+  [[nodiscard]] NetDevice& device() noexcept;
+
+  // ICMP "port unreachable" about a datagram just received (rate limited; `packet` as received by
+  // the transport).
+  void send_port_unreachable(const Packet& packet, const Ingress& ingress) noexcept;
+  // Announces our address (gratuitous ARP): at start and on link up.
+  void announce() noexcept;
+
+  // Sends one echo request; the answer comes to `sink` (null: none any more). Used by `ping`.
+  class EchoSink {
+   public:
+    virtual void echo_reply(const IpAddress& from, uint16_t id, uint16_t sequence, uint8_t ttl,
+                            size_t bytes) noexcept = 0;
+    virtual void echo_error(const IcmpError& error) noexcept = 0;
+
+   protected:
+    ~EchoSink() = default;
+  };
+  void set_echo_sink(EchoSink* sink) noexcept;
+  SendResult send_echo(const IpAddress& to, uint16_t id, uint16_t sequence,
+                       size_t payload_bytes) noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace nobounce::ip
