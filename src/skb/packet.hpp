@@ -173,8 +173,8 @@ class PacketPool {
   [[nodiscard]] PacketPtr clone(Packet& packet, size_t headroom = 128) noexcept;
   // Splits after `bytes` of payload: `packet` keeps the first part, the result has the rest (page
   // references taken, the notifier shared: ZN-6). Heads are not copied. Null when the pool is
-  // empty or `packet` is unchanged. Asserts 0 < bytes < payload_size and that it is not cloned,
-  // unless `copy_on_write`: a cloned packet then gets a data area of its own first.
+  // empty; `packet` is then unchanged. A cloned packet gets a data area of its own first, so that
+  // its clones are untouched. Asserts 0 < bytes < payload_size.
   [[nodiscard]] PacketPtr split(Packet& packet, size_t bytes) noexcept;
 
   [[nodiscard]] size_t capacity() const noexcept { return packets_.capacity(); }
