@@ -7,11 +7,13 @@
 // keeps packets until they are acknowledged; what is sent is a clone with headers of its own.
 //
 // Life of a connection: connect() or a listener makes it; the owner is told of everything until it
-// calls release() (close, the owner is forgotten) or abort(). The connection itself lives on until
-// TCP is done with it (FIN exchanged, TIME-WAIT, or reset), then returns to its pool.
+// calls release() (close, the owner is forgotten) or abort(): one of the two, exactly once, also
+// after on_closed(). Until then the pointer stays valid and received data can be popped, whatever
+// happened; from that call on it is dead for the owner. The connection itself lives on until TCP is
+// done with it (FIN exchanged, TIME-WAIT, or reset), then returns to its pool.
 //
 // Threads: the shard's thread alone; owners are called on it, never re-entrantly from inside their
-// own call into this class except where a call says so.
+// own call into this class except where a call says so. Inside a callback any call is allowed.
 // Cost: O(1) a segment in the number of connections (keyed hash); O(log n) timers.
 // Bounds: connections, listeners, half-open and out-of-order data are bounded; the bound that was
 // hit is counted ("tcp.limit.<name>"). Nothing allocates after construction.
@@ -21,11 +23,16 @@
 #include <cstdint>
 #include <expected>
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include "ip/ip_layer.hpp"
 
 namespace nobounce::tcp {
+
+// Share of the shard's TimerQueue: a layer arms at most this many timers for each of its
+// LayerOptions::connections_max.
+inline constexpr size_t kTimersPerConnection = 3;
 
 class Connection;
 class Listener;
@@ -37,7 +44,7 @@ class Owner {
   virtual void on_readable() noexcept = 0;    // pop_received() has something, or end of stream
   // `bytes` of what send() took are acknowledged: their buffer space is free again.
   virtual void on_acked(size_t bytes) noexcept = 0;
-  // The connection is over; the last call. `reason` is {} after an orderly close of both sides,
+  // The connection is over; the last call (release() is still the owner's to call). `reason` is {} after an orderly close of both sides,
   // else connection_refused, connection_reset, timed_out, host_unreachable, network_down, ...
   virtual void on_closed(std::errc reason) noexcept = 0;
 
@@ -73,6 +80,8 @@ struct LayerOptions {
   uint64_t rto_max_ns = 120'000'000'000;
   uint64_t delayed_ack_ns = 40'000'000;
   uint64_t msl_ns = 30'000'000'000;
+  // Tests only: every initial sequence number is this (T-6: the suite runs with numbers that wrap).
+  std::optional<uint32_t> fixed_isn;
 };
 
 // Facts of one connection, for tools and tests (tcp_info).
