@@ -37,7 +37,8 @@ MutableBytes Packet::append(size_t bytes) noexcept {
 
 void Packet::trim(size_t bytes) noexcept {
   if (bytes >= size()) return;
-  if (bytes <= head_size_) head_size_ = static_cast<uint16_t>(bytes);
+  const size_t head_cut = head_size_ - std::min<size_t>(head_size_, bytes);
+  head_size_ = static_cast<uint16_t>(head_size_ - head_cut);
   size_t keep = bytes - head_size_;
   NB_ASSERT(!is_cloned() || keep == data_->bytes);
   PacketData& d = *data_;
@@ -48,8 +49,10 @@ void Packet::trim(size_t bytes) noexcept {
     keep -= frag.size;
   }
   // A received packet keeps an empty first frag: give_back_head() may still grow it.
+  // It lies right behind the head's last byte, also after the head was cut.
   if (index == 0 && d.frag_count > 0) {
     d.frags[0].size = 0;
+    d.frags[0].offset -= static_cast<uint32_t>(std::min<size_t>(d.frags[0].offset, head_cut));
     index = 1;
   }
   for (uint8_t i = index; i < d.frag_count; ++i) page_return(*d.frags[i].page);
