@@ -59,12 +59,12 @@ struct Page {
 
   std::atomic<uint32_t> refcount{0};  // of the block; meaningful in the head
   PageKind kind = PageKind::none;
-  uint8_t order = 0;                 // of the block; meaningful in the head
+  uint8_t order = 0;  // of the block; meaningful in the head
   bool is_tail = false;
-  uint8_t owner_tag = 0;             // the allocator's own (which area, which direction)
-  uint32_t head_distance = 0;        // pages back to the head; 0 in the head
-  uint32_t owner_index = 0;          // the allocator's own (slot number)
-  BlockOwner* owner = nullptr;       // null while free
+  uint8_t owner_tag = 0;        // the allocator's own (which area, which direction)
+  uint32_t head_distance = 0;   // pages back to the head; 0 in the head
+  uint32_t owner_index = 0;     // the allocator's own (slot number)
+  BlockOwner* owner = nullptr;  // null while free
 
   // page_pool's part: neutral (null, 0) unless the block belongs to a pool.
   std::atomic<PagePool*> pool{nullptr};
@@ -114,7 +114,9 @@ class PageSpace {
 [[nodiscard]] inline CpuAddr page_address(const Page& page) noexcept {
   return PageSpace::instance().address_of(page);
 }
-[[nodiscard]] inline Page& page_head(Page& page) noexcept { return *(&page - page.head_distance); }
+[[nodiscard]] inline Page& page_head(Page& page) noexcept {
+  return *(&page - page.head_distance);
+}
 [[nodiscard]] inline bool is_shared(const Page& page) noexcept {
   return page.kind == PageKind::shared_memory;
 }

@@ -35,6 +35,7 @@ class PrivateArena final : public BlockOwner {
 
  private:
   PrivateArena(std::byte* base, uint64_t bytes, CounterRegistry& counters);
+  Page* hand_out(uint32_t number, unsigned order) noexcept;
 
   std::byte* base_;
   uint64_t bytes_;

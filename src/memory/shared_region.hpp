@@ -3,7 +3,8 @@
 // The guest's side: create() makes a sealed memfd (or a hugetlb memfd when asked and there),
 // maps it in the page space and touches every page, so that a limit shows at start. The device sees
 // IOVAs (synthetic: base + offset, never an address of ours, TM-63).
-// The back-end's side: map_peer() maps what it was given; that memory belongs to an untrusted guest.
+// The back-end's side: map_peer() maps what it was given; that memory belongs to an untrusted
+// guest.
 //
 // The first part of the region is carved at set-up into rings and header slots (carve()); the rest
 // becomes the swiotlb pool.
@@ -35,14 +36,14 @@ enum class HugePages : uint8_t { off, prefer };
 
 struct SharedRegionOptions {
   std::string name = "nobounce";
-  uint64_t bytes = 64 << 20;  // rounded up to 2 MiB
+  uint64_t bytes = 64 << 20;              // rounded up to 2 MiB
   HugePages huge_pages = HugePages::off;  // prefer: falls back to 4 KiB pages with a notice
   uint64_t iova_base = uint64_t{1} << 32;
 };
 
 // What a peer told us about a region it owns, already validated (TM-76).
 struct PeerRegion {
-  int fd = -1;
+  int fd = -1;  // borrowed: may be closed as soon as map_peer() is back
   uint64_t fd_offset = 0;
   uint64_t bytes = 0;
 };
@@ -55,6 +56,7 @@ class SharedRegion {
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
 
+  // To be passed to the device (close-on-exec). -1 for a peer's region.
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] uint64_t size() const noexcept { return bytes_.size(); }
   [[nodiscard]] SharedBytes bytes() const noexcept { return bytes_; }
@@ -75,18 +77,18 @@ class SharedRegion {
   }
 
   // True after a fault in the region. Sticky.
-  [[nodiscard]] bool is_broken() const noexcept {
-    return broken_.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] bool is_broken() const noexcept { return broken_.load(std::memory_order_relaxed); }
 
  private:
   SharedRegion(UniqueFd fd, SharedBytes bytes, uint64_t iova_base, bool huge, bool in_page_space);
+  void unmap_peer() noexcept;
 
   UniqueFd fd_;
   SharedBytes bytes_;
   uint64_t iova_base_;
   bool huge_;
   bool in_page_space_;
+  uint64_t peer_page_bytes_ = 0;
   size_t carved_ = 0;
   std::atomic<bool> broken_{false};
 };
