@@ -22,6 +22,7 @@ std::optional<T> parse_number(std::string_view text, int base = 10) {
 
 std::optional<IpAddress> IpAddress::parse(std::string_view text) {
   const std::string copy(text);
+  if (copy.find('\0') != std::string::npos) return {};  // inet_pton would stop there
   in_addr v4_address{};
   if (inet_pton(AF_INET, copy.c_str(), &v4_address) == 1) return v4(ntohl(v4_address.s_addr));
   std::array<uint8_t, 16> network{};

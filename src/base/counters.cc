@@ -59,7 +59,9 @@ Result<std::unique_ptr<CounterRegistry>> CounterRegistry::publish(const std::str
   auto directory = runtime_directory();
   if (!directory) return std::unexpected(directory.error());
   std::string path = *directory + "/" + name;
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  // A file of that name may still be mapped by its maker: it is unlinked, never truncated.
+  unlink(path.c_str());
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return fail_errno("create counter file " + path);
   if (ftruncate(fd, sizeof(Table)) != 0) {
     auto error = fail_errno("size counter file " + path);
@@ -144,7 +146,7 @@ Result<std::string> runtime_directory() {
 
 Result<std::vector<CounterSample>> read_counters(const std::string& path) {
   const std::string operation = "read counters from " + path;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not hold us
   if (fd < 0) return fail_errno(operation);
   // Read, not mapped: the file may shrink under us.
   std::vector<char> raw(sizeof(uint64_t) * 8 + 64 * CounterRegistry::kCountersMax);

@@ -1,6 +1,7 @@
 #include "base/error.hpp"
 
 #include <cstring>
+#include <string>
 
 namespace nobounce {
 
@@ -12,7 +13,9 @@ std::string Error::to_string() const {
 
 std::unexpected<Error> fail_errno(std::string operation, std::string hint) {
   const int saved = errno;
-  return fail(static_cast<std::errc>(saved), std::move(operation), strerrordesc_np(saved),
+  const char* description = strerrordesc_np(saved);  // null for a number that has no name
+  return fail(static_cast<std::errc>(saved), std::move(operation),
+              description != nullptr ? description : "error " + std::to_string(saved),
               std::move(hint));
 }
 

@@ -20,8 +20,8 @@ void write_line(LogLevel level, std::string_view message) noexcept {
   const int size = std::snprintf(line, sizeof line, "nobounce: %.*s\n",
                                  static_cast<int>(message.size()), message.data());
   if (size <= 0) return;
-  const auto length = static_cast<size_t>(size) < sizeof line ? static_cast<size_t>(size)
-                                                              : sizeof line - 1;
+  const size_t length = std::min(static_cast<size_t>(size), sizeof line - 1);
+  line[length - 1] = '\n';  // also when the message was cut
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, length);
 }
 
@@ -38,8 +38,8 @@ void log_debug(std::string_view message) noexcept { write_line(LogLevel::debug, 
 
 bool LogLimit::admit(uint64_t now_ns, uint64_t& held_back) noexcept {
   uint64_t next = next_ns_.load(std::memory_order_relaxed);
-  if (now_ns < next || !next_ns_.compare_exchange_strong(next, now_ns + kNsPerSecond,
-                                                         std::memory_order_relaxed)) {
+  if (now_ns < next ||
+      !next_ns_.compare_exchange_strong(next, now_ns + kNsPerSecond, std::memory_order_relaxed)) {
     suppressed_.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
@@ -54,10 +54,9 @@ void warn_limited(LogLimit& limit, uint64_t now_ns, std::string_view message) no
     log_warning(message);
   } else {
     char text[512];
-    const int size =
-        std::snprintf(text, sizeof text, "%.*s (and %llu more like it)",
-                      static_cast<int>(message.size()), message.data(),
-                      static_cast<unsigned long long>(held_back));
+    const int size = std::snprintf(text, sizeof text, "%.*s (and %llu more like it)",
+                                   static_cast<int>(message.size()), message.data(),
+                                   static_cast<unsigned long long>(held_back));
     if (size > 0) log_warning({text, std::min(static_cast<size_t>(size), sizeof text - 1)});
   }
 }
