@@ -36,8 +36,8 @@ namespace nobounce {
 
 struct PagePoolOptions {
   unsigned order = 0;
-  uint32_t ring_size = 1024;            // 0: 1024; clamped at 16384 (PP-2)
-  DmaDevice* device = nullptr;          // may be null when !map (PP-8)
+  uint32_t ring_size = 1024;    // 0: 1024; clamped at 16384 (PP-2)
+  DmaDevice* device = nullptr;  // may be null when !map (PP-8)
   bool map = false;
   bool sync_for_device = false;
   DmaDirection direction = DmaDirection::from_device;
@@ -46,7 +46,8 @@ struct PagePoolOptions {
   PrivateArena* arena = nullptr;        // where private pages come from; required
   BlockUse use = BlockUse::receive;     // which nocopy budget is charged
   const char* name = "page_pool";       // counters: "<name>.rx_pp_alloc_fast", ...
-  CounterRegistry* counters = nullptr;  // null: not published
+  CounterRegistry* counters = nullptr;  // null: not published; must outlive the handle
+  uint32_t tracked_max = 0;             // mapped pages at a time; 0: all its sources can give
 };
 
 struct PagePoolStats {
