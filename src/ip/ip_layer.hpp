@@ -35,20 +35,34 @@ struct Ingress {
   uint8_t ttl = 0;
   uint8_t tos = 0;
   bool to_unicast = true;  // destination is one of our own addresses (T-11, T-22)
+  // The IP header as received, for quoting it in an ICMP error; private, valid during receive().
+  Bytes network_header;
 };
+
+// Whether the transport may believe the packet: vouched for by the device, or its checksum over
+// pseudo header, head and frags is right. A partial one (nothing to compare) must start at our own
+// transport offset with the protocol's own field (TM-41). `packet` as receive() got it: before
+// give_back_head() or after. UDP over IPv4 looks for a zero field first (N-10).
+[[nodiscard]] bool verify_transport_checksum(const Packet& packet, const Ingress& ingress) noexcept;
 
 // An ICMP error about a packet we sent, quoting it (N-4). The transport checks the quote (T-53).
 struct IcmpError {
   enum class Kind : uint8_t {
-    net_unreachable, host_unreachable, protocol_unreachable, port_unreachable,
-    fragmentation_needed, source_route_failed, administratively_prohibited, time_exceeded,
+    net_unreachable,
+    host_unreachable,
+    protocol_unreachable,
+    port_unreachable,
+    fragmentation_needed,
+    source_route_failed,
+    administratively_prohibited,
+    time_exceeded,
     parameter_problem,
   };
   Kind kind{};
   uint16_t next_hop_mtu = 0;  // fragmentation_needed; 0 when the router did not say
   IpAddress source;           // of the quoted packet: us
   IpAddress destination;
-  Bytes quote;                // transport header bytes quoted, at least 8; valid during the call
+  Bytes quote;  // transport header bytes quoted, at least 8; valid during the call
 };
 
 class Transport {
@@ -63,13 +77,17 @@ class Transport {
 };
 
 struct Egress {
-  IpAddress source;       // one of ours; see source_for()
+  IpAddress source;  // one of ours; see source_for()
   IpAddress destination;
   uint8_t protocol = 0;
   uint8_t ttl = 64;
   uint8_t tos = 0;
   bool dont_fragment = true;
 };
+
+// Makes the checksum of an outgoing packet partial: writes the pseudo header's sum into the field at
+// `csum_offset` of the transport header that begins the head. Call when head and frags are complete.
+void set_partial_checksum(Packet& packet, const Egress& egress, uint16_t csum_offset) noexcept;
 
 enum class SendResult : uint8_t {
   sent,         // queued for the device, or waiting for the neighbour to be resolved

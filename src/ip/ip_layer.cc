@@ -1,0 +1,161 @@
+#include "ip/ip_layer.hpp"
+
+#include "ip/layer_state.hpp"
+
+namespace nobounce::ip {
+
+Layer::State::State(Layer& layer, ShardContext& shard, NetDevice& net_device,
+                    const Options& layer_options)
+    : context(shard),
+      device(net_device),
+      options(layer_options),
+      mac(net_device.mac()),
+      drops(shard.counters),
+      output(shard, net_device),
+      neighbours(shard, output, *this,
+                 {.address = layer_options.address,
+                  .mac = mac,
+                  .entries_max = layer_options.neighbours_max}),
+      icmp(shard, layer, transports, layer_options.answer_ping),
+      sent(shard.counters.counter("ip.sent")),
+      received(shard.counters.counter("ip.received")) {}
+
+// ---- sending ------------------------------------------------------------------------------------
+
+SendResult Layer::State::refuse(Drop why, SendResult result) noexcept {
+  drops.add(why);
+  return result;
+}
+
+std::optional<IpAddress> Layer::State::next_hop(const IpAddress& destination) const noexcept {
+  if (!destination.is_v4() || !options.address.address.is_v4() || destination.is_any() ||
+      destination.is_loopback()) {
+    return std::nullopt;
+  }
+  if (is_group(destination) || options.address.contains(destination)) return destination;
+  return options.gateway;
+}
+
+SendResult Layer::State::check_size(const Packet& packet, const Egress&) noexcept {
+  const size_t total = wire::kIpv4HeaderSize + packet.size();
+  const size_t largest = packet.gso == Gso::none
+                             ? total
+                             : wire::kIpv4HeaderSize + packet.head().size() + packet.gso_size;
+  if (total > 0xffff || largest > device.mtu()) return refuse(Drop::too_big, SendResult::too_big);
+  return SendResult::sent;
+}
+
+SendResult Layer::State::send(PacketPtr packet, const Egress& egress) noexcept {
+  NB_ASSERT(packet != nullptr);
+  if (!egress.destination.is_v4()) {
+    return refuse(Drop::ipv6_not_supported, SendResult::no_route);
+  }
+  const auto hop = next_hop(egress.destination);
+  if (!hop) return refuse(Drop::no_route, SendResult::no_route);
+  if (is_ours(egress.destination)) return refuse(Drop::to_self, SendResult::no_route);
+  if (!is_ours(egress.source)) return refuse(Drop::bad_source, SendResult::no_route);
+  if (const SendResult size = check_size(*packet, egress); size != SendResult::sent) return size;
+  if (output.full()) output.transmit();
+  if (output.full()) {
+    is_blocked = true;
+    return refuse(Drop::output_full, SendResult::would_block);
+  }
+  // RFC 6864: the ID of an atomic datagram is free; else it must not be guessed.
+  const wire::Ipv4Header header{
+      .tos = egress.tos,
+      .total_length = static_cast<uint16_t>(wire::kIpv4HeaderSize + packet->size()),
+      .identification =
+          egress.dont_fragment ? uint16_t{0} : static_cast<uint16_t>(context.random.next_u32()),
+      .dont_fragment = egress.dont_fragment,
+      .ttl = egress.ttl,
+      .protocol = egress.protocol,
+      .source = egress.source,
+      .destination = egress.destination};
+  header.emit(packet->push(wire::kIpv4HeaderSize));
+  if (packet->checksum == Checksum::partial) {
+    packet->csum_start = static_cast<uint16_t>(packet->csum_start + wire::kIpv4HeaderSize);
+  }
+  sent.add();
+  if (is_group(egress.destination)) {
+    send_to_group(std::move(packet), egress.destination);
+  } else {
+    neighbours.send(*hop, std::move(packet));
+  }
+  return SendResult::sent;
+}
+
+// Broadcast, or the multicast MAC of RFC 1112 6.4.
+void Layer::State::send_to_group(PacketPtr packet, const IpAddress& destination) noexcept {
+  MacAddress to = MacAddress::broadcast();
+  if (destination.is_multicast()) {
+    const uint32_t bits = destination.v4_bits();
+    to = {{0x01, 0x00, 0x5e, static_cast<uint8_t>((bits >> 16) & 0x7f),
+           static_cast<uint8_t>(bits >> 8), static_cast<uint8_t>(bits)}};
+  }
+  neighbours.forward(to, std::move(packet));
+}
+
+void Layer::State::flush() noexcept {
+  if (is_blocked) device.reclaim(0);
+  output.transmit();
+  if (!is_blocked || output.full()) return;
+  is_blocked = false;
+  for (Transport* transport : transports) {
+    if (transport != nullptr) transport->transmit_ready();
+  }
+  output.transmit();
+}
+
+void Layer::State::unresolved(const Packet& packet) noexcept { icmp.report_unresolved(packet); }
+
+// ---- the face -----------------------------------------------------------------------------------
+
+Layer::Layer(ShardContext& context, NetDevice& device, const Options& options)
+    : state_(std::make_unique<State>(*this, context, device, options)) {}
+
+Layer::~Layer() = default;
+
+void Layer::register_transport(uint8_t protocol, Transport& transport) noexcept {
+  state_->transports[protocol] = &transport;
+}
+
+SendResult Layer::send(PacketPtr packet, const Egress& egress) noexcept {
+  return state_->send(std::move(packet), egress);
+}
+
+void Layer::receive(PacketBurst& burst) noexcept {
+  for (PacketPtr& packet : burst) state_->receive(std::move(packet));
+  burst.clear();
+}
+
+void Layer::flush() noexcept { state_->flush(); }
+
+bool Layer::output_pending() const noexcept { return !state_->output.empty(); }
+
+std::optional<IpAddress> Layer::source_for(const IpAddress& destination) const noexcept {
+  if (!state_->next_hop(destination)) return std::nullopt;
+  return state_->options.address.address;
+}
+
+uint16_t Layer::mtu_to(const IpAddress&) const noexcept { return state_->device.mtu(); }
+
+bool Layer::is_ours(const IpAddress& address) const noexcept { return state_->is_ours(address); }
+
+bool Layer::is_group(const IpAddress& address) const noexcept { return state_->is_group(address); }
+
+NetDevice& Layer::device() noexcept { return state_->device; }
+
+void Layer::send_port_unreachable(const Packet& packet, const Ingress& ingress) noexcept {
+  state_->icmp.send_unreachable(packet, ingress, wire::kIcmpPortUnreachable);
+}
+
+void Layer::announce() noexcept { state_->neighbours.announce(); }
+
+void Layer::set_echo_sink(EchoSink* sink) noexcept { state_->icmp.set_echo_sink(sink); }
+
+SendResult Layer::send_echo(const IpAddress& to, uint16_t id, uint16_t sequence,
+                            size_t payload_bytes) noexcept {
+  return state_->icmp.send_echo(to, id, sequence, payload_bytes);
+}
+
+}  // namespace nobounce::ip

@@ -1,0 +1,85 @@
+#include "ip/output.hpp"
+
+#include "netdev/checksum.hpp"
+
+namespace nobounce::ip {
+
+Output::Output(ShardContext& context, NetDevice& device)
+    : device_(device),
+      sent_(context.counters.counter("ip.tx.frames")),
+      bursts_(context.counters.counter("ip.tx.bursts")),
+      held_(context.counters.counter("ip.tx.held_back")),
+      segmented_(context.counters.counter("ip.tx.software_gso")),
+      checksummed_(context.counters.counter("ip.tx.software_checksum")),
+      cut_waits_(context.counters.counter("ip.tx.gso_pool_waits")),
+      dropped_bad_gso_(context.counters.counter("ip.drop.bad_gso")),
+      dropped_checksum_(context.counters.counter("ip.drop.bad_partial_checksum")),
+      dropped_broken_(context.counters.counter("ip.drop.device_broken")) {}
+
+bool Output::device_takes(const Packet& frame) const noexcept {
+  const DeviceFeatures features = device_.features();
+  return frame.gso == Gso::tcp4 ? features.tso4 : features.tso6;
+}
+
+void Output::push(PacketPtr frame) noexcept {
+  NB_ASSERT(!full());
+  frame->queue = 0;
+  if (frame->gso == Gso::none || device_takes(*frame)) {
+    enqueue(std::move(frame));
+  } else {
+    auto splitter = GsoSplitter::open(std::move(frame));
+    if (!splitter) {
+      dropped_bad_gso_.add();
+      return;
+    }
+    segmented_.add();
+    splitter_ = std::move(*splitter);
+    cut();
+  }
+  if (full()) transmit();
+}
+
+void Output::enqueue(PacketPtr frame) noexcept {
+  if (frame->checksum == Checksum::partial && !device_.features().tx_checksum) {
+    if (!complete_checksum(*frame)) {
+      dropped_checksum_.add();
+      return;
+    }
+    checksummed_.add();
+  }
+  burst_.push(std::move(frame));
+}
+
+// Segments into the burst while there is room.
+void Output::cut() noexcept {
+  while (!splitter_.done() && !burst_.full()) {
+    PacketPtr segment = splitter_.next();
+    if (segment == nullptr) {
+      cut_waits_.add();
+      return;
+    }
+    enqueue(std::move(segment));
+  }
+}
+
+void Output::transmit() noexcept {
+  if (device_.is_broken()) {
+    dropped_broken_.add(burst_.size() + (splitter_.done() ? 0 : 1));
+    burst_.clear();
+    splitter_ = {};
+    return;
+  }
+  while (!empty()) {
+    cut();
+    const size_t left = device_.transmit(0, burst_);
+    sent_.add(left);
+    if (left > 0) bursts_.add();
+    if (!burst_.empty()) {
+      held_.add();
+      return;
+    }
+    if (left == 0) return;  // nothing could be cut: the pool is empty
+  }
+}
+
+}  // namespace nobounce::ip
