@@ -23,7 +23,7 @@ struct DmaMapRequest {
   CpuAddr address{};
   size_t size = 0;
   DmaDirection direction = DmaDirection::to_device;
-  DmaAttrs attrs;
+  DmaAttrs attrs{};
   bool for_receive = false;
 };
 
@@ -45,11 +45,14 @@ class DmaDevice {
   [[nodiscard]] Swiotlb* pool() const noexcept { return pool_; }
 
  private:
+  [[nodiscard]] bool reaches(CpuAddr address, DmaAddr at, size_t size) const noexcept;
+
   Swiotlb* pool_ = nullptr;
   DmaLimits limits_;
   SharedCounter mapped_nocopy_;
   SharedCounter mapped_bounce_;
   SharedCounter map_failed_;
+  SharedCounter lent_bounced_bytes_;  // NC-32: lay in the pool, could not be mapped there
 };
 
 }  // namespace nobounce

@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <expected>
 #include <memory>
+#include <optional>
 
 #include "base/copies.hpp"
 #include "base/counters.hpp"
@@ -39,8 +40,8 @@ namespace nobounce {
 
 inline constexpr size_t kSlotShift = 11;
 inline constexpr size_t kSlotSize = size_t{1} << kSlotShift;
-inline constexpr size_t kSlotSet = 128;                       // slots
-inline constexpr size_t kMappingMax = kSlotSet * kSlotSize;   // 256 KiB
+inline constexpr size_t kSlotSet = 128;                      // slots
+inline constexpr size_t kMappingMax = kSlotSet * kSlotSize;  // 256 KiB
 
 // An address as the device sees it (IOVA).
 enum class DmaAddr : uint64_t {};
@@ -53,14 +54,14 @@ enum class BlockUse : uint8_t { transmit, receive };
 
 // Attributes of one mapping or unmapping.
 struct DmaAttrs {
-  bool skip_cpu_sync = false;    // unmap: do not copy back
-  bool no_warn = false;          // failure is silent
-  bool require_coherent = false; // map: refuse rather than bounce (SW-30)
+  bool skip_cpu_sync = false;     // unmap: do not copy back
+  bool no_warn = false;           // failure is silent
+  bool require_coherent = false;  // map: refuse rather than bounce (SW-30)
 };
 
 // What a device asks of its mappings.
 struct DmaLimits {
-  uint64_t min_align_mask = 0;         // low bits equal in original and bounce address
+  uint64_t min_align_mask = 0;  // low bits equal in original and bounce address
   uint64_t segment_boundary = ~uint64_t{0};
   uint64_t address_limit = ~uint64_t{0};  // highest reachable IOVA
 };
@@ -68,14 +69,14 @@ struct DmaLimits {
 enum class MapError : uint8_t { too_large, exhausted, unreachable, coherent_required };
 
 struct NocopyQuotas {
-  unsigned tx_percent = 45;          // 0..90, the two together at most 90
+  unsigned tx_percent = 45;  // 0..90, the two together at most 90
   unsigned rx_percent = 45;
   unsigned tx_reserve_percent = 10;  // of the pool; receive can never take it
 };
 
 struct SwiotlbOptions {
   unsigned areas = 0;  // 0: number of CPUs; rounded up to a power of two
-  NocopyQuotas quotas;
+  NocopyQuotas quotas{};
   bool zero_padding = true;  // SW-36
 };
 
@@ -84,8 +85,8 @@ struct BounceRequest {
   size_t size = 0;
   uint64_t alloc_align_mask = 0;
   DmaDirection direction = DmaDirection::to_device;
-  DmaLimits limits;
-  DmaAttrs attrs;
+  DmaLimits limits{};
+  DmaAttrs attrs{};
   bool for_receive = false;  // charged to receive (SW-81)
 };
 
@@ -103,8 +104,9 @@ class Swiotlb final : public BlockOwner {
   // counted otherwise (SW-40). No-ops for addresses that are no bounce mapping (SW-47).
   void sync_for_cpu(DmaAddr address, size_t size, DmaDirection direction) noexcept;
   void sync_for_device(DmaAddr address, size_t size, DmaDirection direction) noexcept;
-  // `address` is what map() returned. A second unmap, an inner address or a wrong size is counted
-  // and refused (asserted in debug builds), never able to corrupt the pool (SW-50).
+  // `address` is what map() returned, or lies in a block mapped by map_lent(). A second unmap, an
+  // inner address or a wrong size is counted and refused (asserted in debug builds), never able to
+  // corrupt the pool (SW-50).
   void unmap(DmaAddr address, size_t size, DmaDirection direction, DmaAttrs attrs) noexcept;
 
   // ---- nocopy blocks ----
@@ -114,6 +116,11 @@ class Swiotlb final : public BlockOwner {
   void release_block(Page& head) noexcept override;
   // Is this whole range inside one lent block? O(1), from slot state.
   [[nodiscard]] bool is_lent(CpuAddr address, size_t size) const noexcept;
+  // The device's address of a range inside one lent block; none for any other. Nothing is copied.
+  // Ends with unmap() of an address in the block; several at a time are legal (NC-34). A block
+  // whose last page reference goes first keeps its slots until the last unmap, and that is counted:
+  // it is a driver's bug (NC-35).
+  [[nodiscard]] std::optional<DmaAddr> map_lent(CpuAddr address, size_t size) noexcept;
 
   // ---- addresses ----
   [[nodiscard]] bool contains(CpuAddr address) const noexcept;
@@ -130,6 +137,11 @@ class Swiotlb final : public BlockOwner {
   [[nodiscard]] uint64_t slots_used() const noexcept;
   [[nodiscard]] uint64_t slots_lent(BlockUse use) const noexcept;
   [[nodiscard]] static size_t max_mapping_size(uint64_t min_align_mask) noexcept;  // SW-20
+  [[nodiscard]] uint64_t slots_high_water() const noexcept;
+  Result<void> set_high_water(uint64_t value) noexcept;      // 0 resets, others are refused (SW-66)
+  [[nodiscard]] unsigned longest_free_run() const noexcept;  // slots, at most one set
+  // For tests: every slot free, every summary as at the start (SW-46). O(slots).
+  [[nodiscard]] bool is_pristine() const noexcept;
 
  private:
   struct State;
