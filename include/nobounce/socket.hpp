@@ -6,7 +6,8 @@
 // Handles are move-only; destruction closes. A handle stays safe to use after its Stack is gone:
 // calls then return std::errc::network_down.
 // Threads: any thread may use any socket, several at once; sends of one socket are serialised, and
-// so are receives. Cost: send and recv one copy and no system call unless a sleeping thread must be
+// so are receives. Closing (close, abort, destruction, move) is the last call: no other may be under
+// way; shutdown() ends calls that wait. Cost: send and recv one copy and no system call unless a sleeping thread must be
 // woken or this one must wait.
 // Errors: std::errc with the meaning of the errno of that name; a would-be block of a non-blocking
 // socket is operation_would_block, an expired time-out is timed_out for connect and
@@ -83,7 +84,10 @@ class TcpListener {
   ~TcpListener();
 
   [[nodiscard]] SocketResult<TcpSocket> accept(Timeout timeout = {});
-  void close() noexcept;  // waiting accept() calls return bad_file_descriptor
+  // Waiting and later accept() calls return operation_canceled. The one call that may be made while
+  // another thread is inside accept().
+  void interrupt() noexcept;
+  void close() noexcept;
   [[nodiscard]] bool is_open() const noexcept { return core_ != nullptr; }
   [[nodiscard]] Endpoint local() const noexcept;
 

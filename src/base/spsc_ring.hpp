@@ -1,13 +1,16 @@
 // Single-producer single-consumer ring in private memory.
 //
 // Exactly one thread pushes and one pops (they may change if the hand-over itself synchronises).
-// Capacity is a power of two, fixed at construction. Indices run free and are masked on use.
+// Capacity is a power of two, fixed at construction; with N given the slots lie inside the object and
+// construction allocates nothing. Indices run free and are masked on use.
 // Cost: one release store a push, one acquire load when the cached index runs out.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -17,13 +20,17 @@ namespace nobounce {
 
 inline constexpr size_t kCacheLine = 64;
 
-template <class T>
+template <class T, uint32_t N = 0>
 class SpscRing {
  public:
   explicit SpscRing(uint32_t capacity)
+    requires(N == 0)
       : mask_(capacity - 1), slots_(std::make_unique<T[]>(capacity)) {
     NB_ASSERT(is_power_of_two(capacity));
   }
+  SpscRing()
+    requires(is_power_of_two(N))
+      : mask_(N - 1) {}
 
   [[nodiscard]] uint32_t capacity() const noexcept { return mask_ + 1; }
 
@@ -84,7 +91,7 @@ class SpscRing {
 
  private:
   const uint32_t mask_;
-  const std::unique_ptr<T[]> slots_;
+  std::conditional_t<N == 0, std::unique_ptr<T[]>, std::array<T, N>> slots_;
   alignas(kCacheLine) std::atomic<uint32_t> tail_{0};  // producer writes
   uint32_t cached_head_ = 0;                           // producer's view of head_
   std::atomic<uint64_t> refused_{0};
