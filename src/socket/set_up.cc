@@ -1,0 +1,138 @@
+#include "socket/set_up.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "socket/stack_core.hpp"
+
+namespace nobounce {
+namespace {
+
+constexpr const char* kOperation = "open the stack";
+
+std::unexpected<Error> invalid(std::string cause, std::string hint) {
+  return fail(std::errc::invalid_argument, kOperation, std::move(cause), std::move(hint));
+}
+
+// What can be wrong with the options, said before anything is made.
+Result<void> check(const StackOptions& options) {
+  if (options.address.length == 0 || options.address.address.is_any()) {
+    return invalid("no address was given", "give one with its prefix length, like 10.77.0.2/24");
+  }
+  if (!options.address.address.is_v4()) {
+    return invalid(fmt::format("{} is not an IPv4 address", options.address.to_string()),
+                   "IPv6 is not there yet");
+  }
+  if (options.gateway && !options.address.contains(*options.gateway)) {
+    return invalid(fmt::format("gateway {} is not in {}", options.gateway->to_string(),
+                               options.address.to_string()),
+                   "a gateway is a neighbour: choose one on the same network");
+  }
+  if (options.nocopy_tx_percent > 90 || options.nocopy_rx_percent > 90 ||
+      options.nocopy_tx_percent + options.nocopy_rx_percent > 90) {
+    return invalid(fmt::format("nocopy percentages {} and {} exceed 90 together",
+                               options.nocopy_tx_percent, options.nocopy_rx_percent),
+                   "10 % of the pool stay for bounces: choose 0 to 90, a sum of at most 90");
+  }
+  if (!is_power_of_two(options.queue_size) || options.queue_size < 16 ||
+      options.queue_size > 32768) {
+    return invalid(fmt::format("queue size {}", options.queue_size),
+                   "it must be a power of two from 16 to 32768");
+  }
+  if (options.mtu && *options.mtu < 576) {
+    return invalid(fmt::format("MTU {}", *options.mtu), "it must be 576 to 65535");
+  }
+  if (options.pool_bytes < (1 << 20) || options.private_bytes < (1 << 20)) {
+    return invalid("less than 1 MiB of memory", "the pool and private memory need 1 MiB at least");
+  }
+  if (options.connections_max < 1 || options.connections_max > 1'000'000) {
+    return invalid(fmt::format("{} connections", options.connections_max),
+                   "choose 1 to 1000000");
+  }
+  if (options.send_buffer < 4096 || options.receive_buffer < 4096 ||
+      options.send_buffer > (1u << 30) || options.receive_buffer > (1u << 30)) {
+    return invalid("a socket buffer outside 4 KiB to 1 GiB", "choose one inside");
+  }
+  return {};
+}
+
+// Packets of the shard, a sum:
+//   what the device holds in both directions          2 * queue_size
+//   one burst in each direction                       2 * kBurstMax
+//   send queues: a packet is up to 64 KiB of payload, but small writes are small packets
+//   receive queues: likewise; out-of-order data is bounded by tcp/
+// The queues share 8192; when they have used them up, senders wait and receivers drop (counted).
+size_t packets_of(const StackOptions& options) {
+  return 2u * options.queue_size + 2 * kBurstMax + 8192 + options.connections_max;
+}
+
+ShardOptions shard_options(const StackOptions& options) {
+  ShardOptions shard;
+  shard.connections_max = options.connections_max;
+  shard.packets = packets_of(options);
+  shard.spin_ns = options.spin_ns;
+  shard.send_buffer = options.send_buffer;
+  shard.connection.receive_buffer = options.receive_buffer;
+  shard.inline_drive = options.drive == Drive::inline_drive;
+  return shard;
+}
+
+// Counters, time, private memory and the shard: what every stack has, whatever its device.
+Result<std::shared_ptr<StackCore>> make_core(const StackOptions& options,
+                                             const Surroundings& surroundings) {
+  if (auto checked = check(options); !checked) return std::unexpected(checked.error());
+  auto core = std::make_shared<StackCore>();
+  core->options = options;
+  if (options.counters.empty()) {
+    core->counters = std::make_unique<CounterRegistry>();
+  } else {
+    auto published = CounterRegistry::publish(options.counters);
+    if (!published) return std::unexpected(published.error());
+    core->counters = std::move(*published);
+  }
+  core->copies = std::make_unique<CopyLedger>(*core->counters);
+  if (surroundings.clock == nullptr) core->own_clock = std::make_unique<MonotonicClock>();
+  if (surroundings.random == nullptr) core->own_random = std::make_unique<SystemRandom>();
+  auto arena = PrivateArena::create(options.private_bytes, *core->counters);
+  if (!arena) return std::unexpected(arena.error());
+  core->arena = std::move(*arena);
+  core->shard = std::make_unique<Shard>(
+      shard_options(options), surroundings.clock != nullptr ? *surroundings.clock : *core->own_clock,
+      surroundings.random != nullptr ? *surroundings.random : *core->own_random, *core->arena,
+      *core->counters, *core->copies);
+  return core;
+}
+
+// Puts the shard on the device and starts it.
+Result<void> start(StackCore& core, DeviceFactory& factory) {
+  ShardContext* const contexts[] = {&core.shard->context()};
+  auto device = factory(contexts);
+  if (!device) return std::unexpected(device.error());
+  core.mac = (*device)->mac();
+  core.mtu = (*device)->mtu();
+  ip::Options ip_options;
+  ip_options.address = core.options.address;
+  ip_options.gateway = core.options.gateway;
+  core.shard->attach(std::move(*device), ip_options);
+  if (core.options.drive == Drive::io_thread) {
+    core.io_thread = std::thread([shard = core.shard.get()] { shard->run(); });
+    pthread_setname_np(core.io_thread.native_handle(), "nobounce-io-0");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Stack>> StackSetUp::open_on(const StackOptions& options,
+                                                   DeviceFactory factory,
+                                                   const Surroundings& surroundings) {
+  auto core = make_core(options, surroundings);
+  if (!core) return std::unexpected(core.error());
+  if (auto started = start(**core, factory); !started) return std::unexpected(started.error());
+  return std::unique_ptr<Stack>(new Stack(std::move(*core)));
+}
+
+Shard& StackSetUp::shard(Stack& stack) noexcept { return *stack.core_->shard; }
+
+}  // namespace nobounce

@@ -1,0 +1,163 @@
+// A shard: one queue pair, one I/O thread, everything run to completion.
+//
+// One round, in this order:
+//   receive burst -> ip -> tcp/udp -> end of burst (held ACKs)
+//   timers that are due
+//   submissions of all application threads, bounded a round
+//   push of every connection that got data -> output burst -> device (one publish, one kick)
+//   reclaim of what the device has sent
+//   wake-ups: each socket with news, once
+// When rounds find nothing for `spin_ns`, the thread arms the device's event and its own doorbell,
+// looks once more, and sleeps until either signals or the next timer is due. It never sleeps longer
+// than kPollNs while connections are open: correctness does not depend on the device's signal
+// (TM-21).
+//
+// The same round() is driven by the I/O thread or, inline, by the application's own thread.
+//
+// Down: once the device is broken or gone, or the stack closed, nothing drives the shard any more;
+// what application threads still submit is then settled by themselves under `down_lock_`.
+//
+// Threads: as marked. Cost: a round is O(work); nothing allocates.
+// Spec: design "Threads"; TM-13, TM-21..TM-24, T-29; C022, C120, C136.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/unique_fd.hpp"
+#include "ip/ip_layer.hpp"
+#include "netdev/net_device.hpp"
+#include "netdev/shard_context.hpp"
+#include "socket/control.hpp"
+#include "socket/core.hpp"
+#include "socket/echo_board.hpp"
+#include "socket/submission.hpp"
+#include "tcp/tcp_layer.hpp"
+#include "udp/udp_layer.hpp"
+
+namespace nobounce {
+
+struct ShardOptions {
+  unsigned index = 0;
+  size_t connections_max = 4096;
+  size_t listeners_max = 64;
+  size_t udp_max = 256;
+  size_t packets = 16384;
+  uint64_t spin_ns = 50'000;
+  uint32_t send_buffer = 4 << 20;
+  tcp::ConnectionOptions connection;
+  bool inline_drive = false;
+};
+
+class Shard {
+ public:
+  static constexpr uint64_t kPollNs = 10 * kNsPerMs;
+
+  Shard(const ShardOptions& options, Clock& clock, Random& random, PrivateArena& arena,
+        CounterRegistry& counters, CopyLedger& copies);
+  ~Shard();  // down, and every handle closed
+
+  [[nodiscard]] ShardContext& context() noexcept { return context_; }
+  // Puts the layers on the device. Once, before anything runs.
+  void attach(std::unique_ptr<NetDevice> device, const ip::Options& options);
+
+  // ---- driving thread ----
+  // One round; returns how much was done (0: idle).
+  size_t round() noexcept;
+  // The I/O thread's body: rounds and sleeps until stop(), or until the device has failed.
+  void run() noexcept;
+  // Sleeps until there may be work, at most `limit_ns`.
+  void sleep(uint64_t limit_ns) noexcept;
+  // Ends everything: sockets get network_down, layers and device are closed. Idempotent.
+  void shut_down(const std::string& why) noexcept;
+
+  [[nodiscard]] ip::Layer& ip() noexcept { return *ip_; }
+  [[nodiscard]] tcp::Layer& tcp() noexcept { return *tcp_; }
+  [[nodiscard]] udp::Layer& udp() noexcept { return *udp_; }
+  [[nodiscard]] NetDevice& device() noexcept { return *device_; }
+  [[nodiscard]] EchoBoard& echo_board() noexcept { return echo_board_; }
+  [[nodiscard]] const ShardOptions& options() const noexcept { return options_; }
+
+  // Sockets come and go on the driving thread. Null when the pool is empty (counted).
+  [[nodiscard]] TcpCore* acquire_tcp() noexcept;
+  [[nodiscard]] ListenerCore* acquire_listener(uint32_t backlog) noexcept;
+  [[nodiscard]] UdpCore* acquire_udp() noexcept;
+  void release(SocketCore& core) noexcept;
+  // Ends the connection and returns the core.
+  void close(TcpCore& core, bool abort) noexcept;
+
+  void has_news(SocketCore& core) noexcept;
+  void has_data(TcpCore& core) noexcept;
+  void count_datagram_refused() noexcept;
+
+  // ---- any thread ----
+  // Pushes on the calling thread's ring and wakes the shard when it sleeps; waits while the ring is
+  // full. False when the stack is down: nothing was taken.
+  [[nodiscard]] bool submit(Submission& submission) noexcept;
+  // Runs `call` on the shard and waits for it. False when the stack is down.
+  [[nodiscard]] bool control(ControlCall& call) noexcept;
+  // Waits until `event` is signalled after `seen`; drives rounds itself when inline. False: time-out.
+  bool wait(Event& event, uint32_t seen, uint64_t timeout_ns) noexcept;
+  // The stack is down and `core`'s handle goes.
+  void release_when_down(SocketCore& core) noexcept;
+  void ring_doorbell() noexcept;
+  void stop() noexcept;
+  [[nodiscard]] bool is_down() const noexcept { return down_.load(std::memory_order_acquire); }
+  // Why; valid once is_down().
+  [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
+  [[nodiscard]] FragSource& frag_source() noexcept { return frag_source_; }
+
+ private:
+  struct Counters;
+
+  size_t receive() noexcept;
+  size_t drain_submissions() noexcept;
+  size_t drain(SubmissionQueue& queue) noexcept;
+  [[nodiscard]] bool apply(Submission& submission) noexcept;
+  [[nodiscard]] static bool may_go(SocketCore& socket) noexcept;
+  [[nodiscard]] bool apply_send(Submission& submission) noexcept;
+  void apply_in_order(Submission& submission) noexcept;
+  void settle_when_down() noexcept;
+  void settle(Submission& submission) noexcept;
+  void release_core_when_down(SocketCore& core) noexcept;
+  void finish(ControlCall& call, bool refused) noexcept;
+  void push_connections() noexcept;
+  size_t wake_sockets() noexcept;
+  void account() noexcept;
+  [[nodiscard]] uint64_t sleep_limit() noexcept;
+  [[nodiscard]] bool has_work() noexcept;
+
+  const ShardOptions options_;
+  // Order matters: what comes later is destroyed first and may use what comes earlier.
+  const std::unique_ptr<Counters> counters_;
+  TimerQueue timers_;
+  PacketPool packets_;
+  ShardContext context_;
+  std::unique_ptr<NetDevice> device_;
+  std::unique_ptr<ip::Layer> ip_;
+  std::unique_ptr<tcp::Layer> tcp_;
+  std::unique_ptr<udp::Layer> udp_;
+  EchoBoard echo_board_;
+  FragSource frag_source_;
+  ObjectPool<TcpCore> tcp_cores_;
+  ObjectPool<ListenerCore> listener_cores_;
+  ObjectPool<UdpCore> udp_cores_;
+  List<SocketCore, LiveHook> live_;
+  List<SocketCore, NewsHook> news_;
+  List<TcpCore, PushHook> to_push_;
+  PacketBurst burst_;
+  bool starved_ = false;  // a send waits for packets to come back
+
+  SubmissionQueues submissions_;
+  UniqueFd doorbell_;
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> down_{false};
+  std::mutex down_lock_;  // everything of the shard, once it is down
+  std::string failure_;   // written once, before down_ is released
+};
+
+}  // namespace nobounce

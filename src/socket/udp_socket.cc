@@ -1,0 +1,149 @@
+// The application's side of a UDP socket.
+#include <algorithm>
+
+#include "socket/stack_core.hpp"
+
+namespace nobounce {
+namespace {
+
+constexpr size_t kDatagramMax = 65507;
+constexpr unsigned kLargeOrder = 4;  // 64 KiB: a datagram that does not fit the frag cache's block
+
+// A block for one large datagram, chosen as the frag cache chooses.
+Page* large_block(FragSource& source) noexcept {
+  Page* block = nullptr;
+  if (source.device != nullptr && source.device->bounces()) {
+    block = source.device->pool()->alloc_block(kLargeOrder, BlockUse::transmit);
+  }
+  return block != nullptr ? block : source.arena->alloc(kLargeOrder);
+}
+
+// One reference to the page goes to the caller.
+SocketResult<Frag> place(UdpCore& core, Bytes data) noexcept {
+  FragSource& source = core.shard.frag_source();
+  FragCache::Room room = core.frags.reserve(source);
+  if (room.page != nullptr && room.size < data.size()) {
+    core.frags.release();  // a datagram lies in one piece: a fresh block
+    room = core.frags.reserve(source);
+  }
+  Frag frag{room.page, room.offset, static_cast<uint32_t>(data.size())};
+  if (room.page != nullptr && room.size >= data.size()) {
+    core.frags.commit(static_cast<uint32_t>(std::max<size_t>(data.size(), 1)));
+  } else {
+    frag.page = large_block(source);
+    frag.offset = 0;
+  }
+  if (frag.page == nullptr) return std::unexpected(std::errc::no_buffer_space);
+  page_write(*frag.page, frag.offset, data);
+  core.shard.context().copies.count(CopyKind::send, data.size());
+  return frag;
+}
+
+}  // namespace
+
+UdpSocket::UdpSocket(std::shared_ptr<StackCore> stack, UdpCore* core) noexcept
+    : stack_(std::move(stack)), core_(core) {}
+UdpSocket::UdpSocket(UdpSocket&& other) noexcept
+    : stack_(std::move(other.stack_)), core_(std::exchange(other.core_, nullptr)) {}
+UdpSocket& UdpSocket::operator=(UdpSocket&& other) noexcept {
+  if (this != &other) {
+    close();
+    stack_ = std::move(other.stack_);
+    core_ = std::exchange(other.core_, nullptr);
+  }
+  return *this;
+}
+UdpSocket::~UdpSocket() { close(); }
+
+SocketResult<size_t> UdpSocket::send_to(std::span<const std::byte> data, const Endpoint& to) {
+  if (core_ == nullptr) return std::unexpected(std::errc::bad_file_descriptor);
+  if (data.size() > kDatagramMax) return std::unexpected(std::errc::message_size);
+  UdpCore& core = *core_;
+  const std::lock_guard guard(core.send_lock);
+  const std::errc pending = core.error.exchange(std::errc{}, std::memory_order_acquire);
+  if (pending != std::errc{}) return std::unexpected(pending);
+  if (data.size() + 28 > stack_->mtu) return std::unexpected(std::errc::message_size);
+  auto frag = place(core, data);
+  if (!frag) return std::unexpected(frag.error());
+  Submission submission;
+  submission.op = Submission::Op::datagram;
+  submission.socket = &core;
+  submission.sequence = core.submitted_sequence;
+  submission.page = frag->page;
+  submission.offset = frag->offset;
+  submission.size = frag->size;
+  submission.to = to;
+  if (!core.shard.submit(submission)) {
+    page_put(*frag->page);
+    return std::unexpected(std::errc::network_down);
+  }
+  ++core.submitted_sequence;
+  return data.size();
+}
+
+SocketResult<ReceivedDatagram> UdpSocket::recv_from(std::span<std::byte> buffer) {
+  if (core_ == nullptr) return std::unexpected(std::errc::bad_file_descriptor);
+  UdpCore& core = *core_;
+  const std::lock_guard guard(core.receive_lock);
+  const Deadline deadline(core.shard.context().clock,
+                          core.receive_timeout_ns.load(std::memory_order_relaxed));
+  for (;;) {
+    DatagramPiece* piece = core.received.front();
+    if (piece != nullptr) break;
+    const std::errc pending = core.error.exchange(std::errc{}, std::memory_order_acquire);
+    if (pending != std::errc{}) return std::unexpected(pending);
+    if (core.closed.load(std::memory_order_acquire)) {
+      return std::unexpected(std::errc::network_down);
+    }
+    if (core.nonblocking.load(std::memory_order_relaxed) ||
+        !wait_until(core, deadline, [&core]() noexcept {
+          return !core.received.empty() || core.closed.load(std::memory_order_acquire) ||
+                 core.error.load(std::memory_order_relaxed) != std::errc{};
+        })) {
+      return std::unexpected(std::errc::operation_would_block);
+    }
+  }
+  ReceivedDatagram datagram;
+  datagram.full_size = core.received.front()->remaining;
+  datagram.from = core.received.front()->from;
+  for (bool last = false; !last;) {
+    DatagramPiece piece;
+    const bool popped = core.received.try_pop(piece);
+    NB_ASSERT(popped);
+    last = piece.remaining == piece.size;
+    if (piece.page == nullptr) break;
+    const size_t part = std::min<size_t>(piece.size, buffer.size() - datagram.bytes);
+    page_read(*piece.page, piece.offset, buffer.subspan(datagram.bytes, part));
+    datagram.bytes += part;
+    page_return(*piece.page);
+    core.queued_bytes.fetch_sub(static_cast<uint32_t>(kPageSize), std::memory_order_relaxed);
+  }
+  core.shard.context().copies.count(CopyKind::receive, datagram.bytes);
+  return datagram;
+}
+
+SocketResult<void> UdpSocket::connect(const Endpoint& remote) {
+  if (core_ == nullptr) return std::unexpected(std::errc::bad_file_descriptor);
+  UdpCore& core = *core_;
+  SocketResult<void> result = std::unexpected(std::errc::network_down);
+  const bool ran = run_on_shard(core.shard, [&](Shard& shard) noexcept {
+    result = shard.udp().connect(*core.port, remote);
+  });
+  return ran ? result : std::unexpected(std::errc::network_down);
+}
+
+void UdpSocket::close() noexcept {
+  if (core_ == nullptr) return;
+  close_core(*std::exchange(core_, nullptr), false);
+  stack_.reset();
+}
+
+void UdpSocket::set_nonblocking(bool on) noexcept {
+  if (core_ != nullptr) core_->nonblocking.store(on, std::memory_order_relaxed);
+}
+void UdpSocket::set_receive_timeout(Timeout timeout) noexcept {
+  if (core_ != nullptr) core_->receive_timeout_ns.store(to_ns(timeout), std::memory_order_relaxed);
+}
+Endpoint UdpSocket::local() const noexcept { return core_ != nullptr ? core_->local : Endpoint{}; }
+
+}  // namespace nobounce
