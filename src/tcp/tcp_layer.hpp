@@ -40,8 +40,8 @@ class Listener;
 // The socket's side of a connection.
 class Owner {
  public:
-  virtual void on_connected() noexcept = 0;   // active open completed
-  virtual void on_readable() noexcept = 0;    // pop_received() has something, or end of stream
+  virtual void on_connected() noexcept = 0;  // active open completed
+  virtual void on_readable() noexcept = 0;   // pop_received() has something, or end of stream
   // `bytes` of what send() took are acknowledged: their buffer space is free again.
   virtual void on_acked(size_t bytes) noexcept = 0;
   // The connection is over; the last call (release() is still the owner's to call). `reason` is {} after an orderly close of both sides,
@@ -63,17 +63,17 @@ class ListenerOwner {
 };
 
 struct ConnectionOptions {
-  uint32_t receive_buffer = 4 << 20;   // bytes; also decides the window scale
+  uint32_t receive_buffer = 4 << 20;  // bytes; also decides the window scale
   bool nodelay = false;
   bool keepalive = false;
   uint64_t keepalive_idle_ns = 7200ULL * 1'000'000'000;
   uint64_t keepalive_interval_ns = 75ULL * 1'000'000'000;
   uint32_t keepalive_probes = 9;
-  uint64_t user_timeout_ns = 0;        // 0: R2 (about 15 retries)
+  uint64_t user_timeout_ns = 0;  // 0: R2 (about 15 retries)
 };
 
 struct LayerOptions {
-  size_t connections_max = 4096;   // TIME-WAIT included
+  size_t connections_max = 4096;  // TIME-WAIT included
   size_t listeners_max = 64;
   size_t out_of_order_max = 1024;  // packets, per connection
   uint64_t rto_min_ns = 200'000'000;

@@ -1,0 +1,72 @@
+// Closing (RFC 9293 3.6): FIN after the data, TIME-WAIT, and the ways that end at once.
+#include "tcp/machine.hpp"
+
+namespace nobounce::tcp {
+
+void Machine::shutdown_send(Connection& c) noexcept {
+  if (c.fin_queued) return;
+  switch (c.state) {
+    case TcpState::syn_sent:
+    case TcpState::syn_received:
+      c.fin_queued = true;  // FIN-WAIT-1 as soon as the handshake is done
+      return;
+    case TcpState::established:
+      c.state = TcpState::fin_wait_1;
+      break;
+    case TcpState::close_wait:
+      c.state = TcpState::last_ack;
+      break;
+    default:
+      return;
+  }
+  c.fin_queued = true;
+  c.hold_partial = false;
+  push(c);
+}
+
+void Machine::release(Connection& c) noexcept {
+  NB_ASSERT(!c.released);
+  c.released = true;
+  c.owner = nullptr;
+  if (c.state == TcpState::closed || c.state == TcpState::syn_sent) return forget(c);
+  const bool unread = !c.receive_queue.empty() || !c.reassembly.empty();
+  if (unread && c.state != TcpState::time_wait) return reset_and_forget(c);  // T-57
+  c.receive_queue.clear();
+  if (c.state == TcpState::time_wait) return;  // its timer ends it
+  if (orphans_ >= std::max<size_t>(options_.connections_max / 2, 1)) {
+    counters_.limit_orphans.add();
+    return reset_and_forget(c);
+  }
+  c.is_orphan = true;
+  ++orphans_;
+  pin(c);
+  shutdown_send(c);
+  if (c.state == TcpState::fin_wait_2) arm_life_timer(c);
+  unpin(c);
+}
+
+void Machine::abort(Connection& c) noexcept {
+  NB_ASSERT(!c.released);
+  c.released = true;
+  c.owner = nullptr;
+  reset_and_forget(c);
+}
+
+void Machine::reset_and_forget(Connection& c) noexcept {
+  c.receive_queue.clear();
+  if (c.state != TcpState::closed && c.state != TcpState::time_wait) send_reset(c);
+  forget(c);
+}
+
+// Both streams are done with: the owner hears of it now, the pair is kept for 2 MSL (T-58).
+void Machine::enter_time_wait(Connection& c) noexcept {
+  c.state = TcpState::time_wait;
+  c.tell_closed = true;
+  c.closed_reason = {};
+  c.send_timer.cancel();
+  c.send_timer_kind = SendTimer::off;
+  time_wait_.push_back(c);
+  c.life_timer.arm(context_.timers, now() + 2 * options_.msl_ns);
+}
+
+}  // namespace nobounce::tcp

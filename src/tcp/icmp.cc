@@ -1,0 +1,83 @@
+// ICMP errors about our segments (T-53, T-54, RFC 5927): believed only when they quote a sequence
+// number that is outstanding.
+#include "tcp/machine.hpp"
+
+namespace nobounce::tcp {
+namespace {
+
+// RFC 1191 7.1: for routers that do not say.
+uint16_t next_plateau(uint16_t mtu) noexcept {
+  static constexpr uint16_t kPlateaus[] = {32000, 17914, 8166, 4352, 2002, 1492, 1006, 576};
+  for (const uint16_t plateau : kPlateaus) {
+    if (plateau < mtu) return plateau;
+  }
+  return kPathMtuFloor;
+}
+
+std::errc reason_of(ip::IcmpError::Kind kind) noexcept {
+  using Kind = ip::IcmpError::Kind;
+  switch (kind) {
+    case Kind::net_unreachable:
+      return std::errc::network_unreachable;
+    case Kind::protocol_unreachable:
+    case Kind::port_unreachable:
+      return std::errc::connection_refused;
+    default:
+      return std::errc::host_unreachable;
+  }
+}
+
+bool is_hard(ip::IcmpError::Kind kind) noexcept {
+  using Kind = ip::IcmpError::Kind;
+  return kind == Kind::protocol_unreachable || kind == Kind::port_unreachable;
+}
+
+}  // namespace
+
+void Machine::icmp_error(const ip::IcmpError& error) noexcept {
+  if (error.quote.size() < 8) {
+    counters_.icmp_ignored.add();
+    return;
+  }
+  const Endpoint local{error.source, load_be<uint16_t>(error.quote, 0)};
+  const Endpoint remote{error.destination, load_be<uint16_t>(error.quote, 2)};
+  const Seq seq(load_be<uint32_t>(error.quote, 4));
+  Connection* c = table_.find(local, remote);
+  if (c == nullptr || seq < c->snd_una || seq >= c->snd_nxt) {
+    counters_.icmp_ignored.add();
+    return;
+  }
+  pin(*c);
+  if (error.kind == ip::IcmpError::Kind::fragmentation_needed) {
+    on_path_mtu(*c, error.next_hop_mtu);
+  } else if (is_hard(error.kind) && !is_synchronized(c->state)) {
+    finish(*c, reason_of(error.kind));
+  } else {
+    c->soft_error = reason_of(error.kind);
+  }
+  unpin(*c);
+}
+
+// Only ever down, never below the floor; what is out goes again in the new size, and the congestion
+// window stays: nothing was lost to congestion.
+void Machine::on_path_mtu(Connection& c, uint16_t next_hop_mtu) noexcept {
+  uint16_t mtu = next_hop_mtu != 0 ? next_hop_mtu : next_plateau(c.path_mtu);
+  mtu = std::max(mtu, kPathMtuFloor);
+  if (mtu >= c.path_mtu || !may_send(c.state)) {
+    counters_.icmp_ignored.add();
+    return;
+  }
+  counters_.path_mtu_lowered.add();
+  c.path_mtu = mtu;
+  c.path_mtu_until_ns = now() + kPathMtuAgeNs;
+  refresh_mss(c);
+  c.in_recovery = false;
+  c.dup_acks = 0;
+  c.recover = c.rtt_next = c.snd_nxt;
+  c.resend_nxt = c.snd_una;
+  c.resend_cursor = nullptr;
+  c.needs_output = true;
+  note_work(c);
+}
+
+}  // namespace nobounce::tcp

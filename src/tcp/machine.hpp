@@ -1,0 +1,216 @@
+// The machine behind tcp::Layer: all connections of a shard and what happens to them.
+//
+// How a segment passes: receive() [arrival.cc] parses it and finds whom it is for; then, by state,
+// handshake.cc or on_segment() with the checks of RFC 9293 3.10.7.4 in their order: sequence, RST,
+// SYN, ACK [ack.cc], text and FIN [receive.cc]. Nothing is sent from inside but retransmissions and
+// duplicate ACKs: what else there is to send is noted, and end_of_burst() sends it once [send.cc,
+// output.cc]. The owner is told last, by unpin(), when no code of ours holds on to the state.
+//
+// Pins: work on a connection is bracketed by pin() and unpin(). finish() may be called anywhere
+// between; the object goes back to its pool in the last unpin(), or in release() and abort().
+#pragma once
+
+#include <array>
+#include <expected>
+
+#include "base/object_pool.hpp"
+#include "tcp/connection.hpp"
+#include "tcp/limits.hpp"
+#include "tcp/segment.hpp"
+#include "tcp/table.hpp"
+
+namespace nobounce::tcp {
+
+inline constexpr uint32_t kSynRetriesMax = 6;
+inline constexpr uint64_t kSynGiveUpNs = 180 * kNsPerSecond;  // R2 for SYN (RFC 9293 MUST-23)
+inline constexpr uint32_t kSynAckRetriesMax = 5;              // T-16
+inline constexpr uint32_t kDataRetriesMax = 15;               // R2, and not before:
+inline constexpr uint64_t kDataGiveUpNs = 100 * kNsPerSecond;
+inline constexpr uint32_t kOrphanRetriesMax = 8;  // T-60
+inline constexpr uint64_t kPersistMaxNs = 60 * kNsPerSecond;
+inline constexpr uint64_t kHoldMaxNs = 200 * kNsPerMs;                 // SWS override, `more`
+inline constexpr uint64_t kFinWait2Ns = 60 * kNsPerSecond;             // T-59
+inline constexpr uint64_t kChallengeGapNs = 500 * kNsPerMs;            // T-21
+inline constexpr uint64_t kPathMtuAgeNs = 600 * kNsPerSecond;          // T-53
+inline constexpr uint64_t kPawsIdleNs = 24ULL * 86400 * kNsPerSecond;  // T-51
+inline constexpr uint32_t kResetsPerSecond = 1000;                     // T-22
+inline constexpr uint16_t kMssFloor = 88;                              // T-52
+inline constexpr uint16_t kPathMtuFloor = 576;                         // T-53
+inline constexpr uint32_t kAckEverySegments = 2;                       // T-28
+inline constexpr size_t kSegmentHeadroom = 160;     // TCP, IPv6, VLAN, device header
+inline constexpr size_t kReceivePacketsMax = 4096;  // in order, per connection
+
+// Names of everything that is counted.
+struct MachineCounters {
+  explicit MachineCounters(CounterRegistry& registry);
+  Counter segments_in, segments_out, data_segments_out, retransmitted, timeouts, fast_retransmits;
+  Counter active_opens, passive_opens, established, resets_in, resets_out;
+  Counter bad_header, bad_checksum, no_listener, not_unicast, no_ack_flag, paws, no_timestamp;
+  Counter unacceptable, challenge_acks, challenge_suppressed, ack_invalid, out_of_order, duplicate;
+  Counter limit_connections, limit_listeners, limit_half_open, limit_accept_queue,
+      limit_out_of_order, limit_receive_queue, limit_time_wait, limit_orphans, limit_resets;
+  Counter no_packet, blocked, no_route, too_big;
+  Counter zero_window_probes, keepalive_probes, path_mtu_lowered, icmp_ignored, timed_out;
+};
+
+class Machine {
+ public:
+  Machine(ShardContext& context, ip::Layer& ip, const LayerOptions& options);
+  ~Machine();
+
+  // ---- Layer's calls, see tcp_layer.hpp ----
+  std::expected<Connection*, std::errc> connect(const Endpoint& local, const Endpoint& remote,
+                                                Owner& owner,
+                                                const ConnectionOptions& options) noexcept;
+  std::expected<Listener*, std::errc> listen(const Endpoint& local, uint32_t backlog,
+                                             ListenerOwner& owner,
+                                             const ConnectionOptions& options) noexcept;
+  void close(Listener& listener) noexcept;
+  bool send(Connection& c, const Frag& frag, bool more, Notifier* notifier) noexcept;
+  void push(Connection& c) noexcept;
+  bool pop_received(Connection& c, Frag& frag) noexcept;
+  void consumed(Connection& c, size_t bytes) noexcept;
+  void shutdown_send(Connection& c) noexcept;
+  void release(Connection& c) noexcept;
+  void abort(Connection& c) noexcept;
+  void fail_all(std::errc reason) noexcept;
+  void set_options(Connection& c, const ConnectionOptions& options) noexcept;
+  ConnectionInfo info(const Connection& c) const noexcept;
+  size_t connections() const noexcept { return table_.size(); }
+  void receive(PacketPtr packet, const ip::Ingress& ingress) noexcept;
+  void icmp_error(const ip::IcmpError& error) noexcept;
+  void transmit_ready() noexcept;
+  void end_of_burst() noexcept;
+
+  // ---- timers.cc: what fires ----
+  void on_send_timer(Connection& c) noexcept;
+  void on_ack_timer(Connection& c) noexcept;
+  void on_life_timer(Connection& c) noexcept;
+
+ private:
+  enum class Force : uint8_t { no, yes };
+
+  // ---- machine.cc: life of the objects ----
+  Connection* make_connection(const Endpoint& local, const Endpoint& remote) noexcept;
+  void pin(Connection& c) noexcept { ++c.pins; }
+  void unpin(Connection& c) noexcept;
+  void tell_owner(Connection& c) noexcept;
+  void finish(Connection& c, std::errc reason) noexcept;  // to CLOSED; the owner hears of it
+  void forget(Connection& c) noexcept;                    // owner gone: finish, free if unpinned
+  void free_if_done(Connection& c) noexcept;
+  void note_work(Connection& c) noexcept;
+  void note_blocked(Connection& c) noexcept;
+  [[nodiscard]] uint64_t now() const noexcept { return context_.now_ns; }
+
+  // ---- open.cc ----
+  void init_sequence(Connection& c, Seq at_least) noexcept;
+  std::expected<uint16_t, std::errc> choose_port(const IpAddress& local,
+                                                 const Endpoint& remote) noexcept;
+  void open_window(Connection& c) noexcept;
+  void refresh_mss(Connection& c) noexcept;
+
+  // ---- arrival.cc ----
+  void on_segment(Connection& c, Segment& segment) noexcept;
+  [[nodiscard]] bool passes_timestamps(Connection& c, const Segment& segment) noexcept;
+  [[nodiscard]] bool is_acceptable(const Connection& c, const Segment& segment) const noexcept;
+  void on_unacceptable(Connection& c, const Segment& segment) noexcept;
+  void on_reset(Connection& c, const Segment& segment) noexcept;
+  void on_time_wait(Connection& c, const Segment& segment) noexcept;
+  [[nodiscard]] bool reopens(const Connection& c, const Segment& segment) const noexcept;
+
+  // ---- handshake.cc ----
+  void on_listen(Listener& listener, const Segment& segment, const ip::Ingress& ingress,
+                 Seq isn_at_least) noexcept;
+  void on_syn_sent(Connection& c, Segment& segment) noexcept;
+  [[nodiscard]] bool on_syn_received_syn(Connection& c, Segment& segment) noexcept;
+  [[nodiscard]] bool on_syn_received_ack(Connection& c, const Segment& segment) noexcept;
+  void adopt_options(Connection& c, const wire::TcpOptions& options) noexcept;
+  void become_established(Connection& c, const Segment& segment) noexcept;
+  [[nodiscard]] bool make_room_half_open(Listener& listener) noexcept;
+
+  // ---- ack.cc ----
+  [[nodiscard]] bool on_ack(Connection& c, const Segment& segment) noexcept;
+  void update_send_window(Connection& c, const Segment& segment) noexcept;
+  void on_new_ack(Connection& c, const Segment& segment) noexcept;
+  void on_duplicate_ack(Connection& c) noexcept;
+  void take_rtt_sample(Connection& c, const Segment& segment, uint64_t clean_sent_ns) noexcept;
+  void on_fin_acked(Connection& c) noexcept;
+  void retransmit_first(Connection& c) noexcept;
+
+  // ---- receive.cc ----
+  void on_text(Connection& c, Segment& segment) noexcept;
+  void on_in_order(Connection& c, Segment& segment) noexcept;
+  [[nodiscard]] bool queue_in_order(Connection& c, PacketPtr packet) noexcept;
+  void on_fin(Connection& c) noexcept;
+  [[nodiscard]] uint32_t receive_space(const Connection& c) const noexcept;
+  [[nodiscard]] uint16_t advertise(Connection& c) noexcept;
+
+  // ---- send.cc: what may be sent ----
+  void output(Connection& c, Force force = Force::no) noexcept;
+  [[nodiscard]] bool output_again(Connection& c) noexcept;  // false: stop
+  [[nodiscard]] bool output_new(Connection& c, Force force) noexcept;
+  void output_fin(Connection& c) noexcept;
+  [[nodiscard]] uint32_t sendable(Connection& c, uint32_t payload, Force force) noexcept;
+  [[nodiscard]] uint32_t congestion_room(const Connection& c, uint32_t flight) const noexcept;
+  [[nodiscard]] uint32_t packet_payload_max(const Connection& c) const noexcept;
+  void arm_send_timer(Connection& c) noexcept;
+  void restart_retransmit_timer(Connection& c) noexcept;
+
+  // ---- output.cc: how it is sent ----
+  [[nodiscard]] bool send_packet(Connection& c, Packet& queued, uint32_t offset, uint32_t bytes,
+                                 Seq seq) noexcept;
+  [[nodiscard]] bool resend_at(Connection& c, Seq seq, uint32_t bytes_max, uint32_t& sent) noexcept;
+  [[nodiscard]] bool send_control(Connection& c, uint8_t flags, Seq seq) noexcept;
+  [[nodiscard]] bool send_syn(Connection& c) noexcept;
+  void send_ack(Connection& c) noexcept;
+  void send_reset(Connection& c) noexcept;  // seq = SND.NXT
+  // RST without a connection, from `local` to the segment's sender.
+  void refuse(const Segment& segment, const IpAddress& local, const IpAddress& remote) noexcept;
+  [[nodiscard]] bool transmit(Connection& c, PacketPtr packet, wire::TcpHeader& header) noexcept;
+  void ack_was_sent(Connection& c) noexcept;
+  ip::SendResult send_down(PacketPtr packet, const wire::TcpHeader& header, const IpAddress& source,
+                           const IpAddress& destination) noexcept;
+
+  // ---- challenge.cc ----
+  void challenge(Connection& c) noexcept;  // rate limited ACK
+  void need_ack(Connection& c, AckNeed need) noexcept;
+
+  // ---- timers.cc ----
+  void on_syn_timeout(Connection& c) noexcept;
+  void on_retransmit_timeout(Connection& c) noexcept;
+  void on_persist_timeout(Connection& c) noexcept;
+  [[nodiscard]] bool gave_up(Connection& c, uint64_t since_ns) noexcept;
+  void arm_life_timer(Connection& c) noexcept;
+  void on_keepalive(Connection& c) noexcept;
+
+  // ---- icmp.cc ----
+  void on_path_mtu(Connection& c, uint16_t next_hop_mtu) noexcept;
+
+  // ---- close.cc ----
+  void enter_time_wait(Connection& c) noexcept;
+  void reset_and_forget(Connection& c) noexcept;
+
+  [[nodiscard]] uint32_t timestamp(const Connection& c) const noexcept {
+    return static_cast<uint32_t>(now() / kNsPerMs) + c.ts_offset;
+  }
+
+  ShardContext& context_;
+  ip::Layer& ip_;
+  LayerOptions options_;
+  MachineCounters counters_;
+  SipKey isn_key_, timestamp_key_;
+  ObjectPool<Connection> connections_;
+  ObjectPool<Listener> listeners_;
+  ConnectionTable table_;
+  ListenerTable listener_table_;
+  List<Connection, TableHook> all_;
+  List<Connection, WorkHook> work_;
+  List<Connection, BlockedHook> blocked_;
+  List<Connection, AgeHook> time_wait_;  // oldest first
+  size_t half_open_ = 0;
+  size_t orphans_ = 0;
+  TokenBucket resets_{kResetsPerSecond};
+  ChallengeBudget challenges_;
+};
+
+}  // namespace nobounce::tcp

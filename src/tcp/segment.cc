@@ -1,0 +1,69 @@
+#include "tcp/segment.hpp"
+
+#include <algorithm>
+
+namespace nobounce::tcp {
+namespace {
+
+// A small packet whose payload lies in its head alone (no device made it): into a page of its own.
+bool move_head_to_page(Packet& packet, size_t header_bytes, PrivateArena& arena) noexcept {
+  Page* page = arena.alloc(0);
+  if (page == nullptr) return false;
+  const Bytes payload = packet.head().subspan(header_bytes);
+  const size_t bytes = payload.size();
+  page_write(*page, 0, payload);
+  packet.trim(header_bytes);
+  const bool added = packet.add_frag(*page, 0, static_cast<uint32_t>(bytes));
+  NB_ASSERT(added);
+  return true;
+}
+
+}  // namespace
+
+void Segment::cut_front(uint32_t bytes) noexcept {
+  NB_ASSERT(bytes <= payload);
+  if (bytes == 0) return;
+  seq += bytes;
+  payload -= bytes;
+  payload == 0 ? packet->trim(0) : packet->pull_frags(bytes);
+}
+
+void Segment::cut_back_to(uint32_t bytes) noexcept {
+  NB_ASSERT(bytes <= payload);
+  if (bytes == payload) return;
+  payload = bytes;
+  packet->trim(bytes);
+}
+
+std::expected<Segment, SegmentCause> parse_segment(PacketPtr packet, const ip::Ingress& ingress,
+                                                   PrivateArena& arena) noexcept {
+  const auto view = wire::TcpView::parse(packet->head());
+  if (!view) return std::unexpected(SegmentCause::bad_header);
+  if (!ip::verify_transport_checksum(*packet, ingress))
+    return std::unexpected(SegmentCause::bad_checksum);
+
+  Segment segment;
+  segment.source_port = view->source_port();
+  segment.destination_port = view->destination_port();
+  segment.seq = Seq(view->sequence());
+  segment.ack = Seq(view->acknowledgement());
+  segment.flags = view->flags();
+  segment.window = view->window();
+  segment.options = view->options();
+  const size_t header_bytes = view->header_size();
+
+  if (packet->head().size() > header_bytes) {
+    if (packet->data().frag_count > 0) {
+      packet->give_back_head(header_bytes);
+    } else if (!move_head_to_page(*packet, header_bytes, arena)) {
+      return std::unexpected(SegmentCause::no_memory);
+    }
+  }
+  packet->pull(header_bytes);
+  segment.payload = static_cast<uint32_t>(packet->payload_size());
+  segment.wire_segments = std::max<uint16_t>(packet->gso_segments, 1);
+  segment.packet = std::move(packet);
+  return segment;
+}
+
+}  // namespace nobounce::tcp
