@@ -62,7 +62,10 @@ Result<UniqueFd> make_file(const SharedRegionOptions& options, uint64_t bytes, b
   if (!fd.is_open() && errno == EINVAL) {  // kernels before 6.3 do not know the last flag
     fd.reset(memfd_create(options.name.c_str(), flags));
   }
-  if (!fd.is_open()) return fail_errno(operation);
+  if (!fd.is_open()) {
+    return fail_errno(operation,
+                      errno == EMFILE ? "raise the limit on open files with ulimit -n" : "");
+  }
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return fail_errno(operation, "choose a smaller pool");
   }
