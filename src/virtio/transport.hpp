@@ -44,12 +44,13 @@ class Transport {
   [[nodiscard]] virtual Result<void> set_up_queue(const QueueLayout& layout) = 0;
   // DRIVER_OK: the device may run.
   [[nodiscard]] virtual Result<void> start() = 0;
-  // Stops the queues and waits, bounded, until the device has let go of the memory. Idempotent.
+  // Stops the queues and waits, bounded, until the device has let go of the memory. Idempotent; one
+  // thread at a time, while others may still call notify() and failure().
   virtual void stop() noexcept = 0;
 
   // Doorbell of one virtqueue. Never blocks (TM-86).
   virtual void notify(uint16_t queue) noexcept = 0;
-  // The fd that signals used buffers of that queue.
+  // The fd that signals used buffers of that queue. The two queues of a pair have the same one.
   [[nodiscard]] virtual int call_fd(uint16_t queue) const noexcept = 0;
   // The device is gone or has broken the control protocol; null while all is well. Cheap; any
   // thread. Called once a round of the shard's loop.

@@ -24,10 +24,10 @@
 namespace nobounce::virtio {
 
 struct VirtioNetOptions {
-  uint16_t queue_size = 256;             // descriptors a virtqueue; power of two
+  uint16_t queue_size = 256;  // descriptors a virtqueue; power of two
   uint16_t queue_pairs = 1;
-  std::optional<MacAddress> mac;         // else the device's, else a random local one
-  std::optional<uint16_t> mtu;           // else the device's, else 1500; at most the device's
+  std::optional<MacAddress> mac = std::nullopt;  // else the device's, else a random local one
+  std::optional<uint16_t> mtu = std::nullopt;  // else the device's, else 1500; at most the device's
   uint64_t features_wanted = ~uint64_t{0};  // mask over what the driver knows, for tests and tools
 };
 
