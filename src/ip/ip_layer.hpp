@@ -98,7 +98,7 @@ enum class SendResult : uint8_t {
 
 struct Options {
   IpPrefix address;
-  std::optional<IpAddress> gateway;
+  std::optional<IpAddress> gateway{};
   bool answer_ping = true;
   size_t neighbours_max = 256;
 };

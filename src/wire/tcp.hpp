@@ -53,10 +53,10 @@ struct TcpSackBlock {
 };
 
 struct TcpOptions {
-  std::optional<uint16_t> mss;  // as received: the floor is the connection's business (T-52)
-  std::optional<uint8_t> window_scale;  // at most 14
+  std::optional<uint16_t> mss{};  // as received: the floor is the connection's business (T-52)
+  std::optional<uint8_t> window_scale{};  // at most 14
   bool sack_permitted = false;
-  std::optional<TcpTimestamps> timestamps;
+  std::optional<TcpTimestamps> timestamps{};
   uint8_t sack_count = 0;
   std::array<TcpSackBlock, kTcpSackBlocksMax> sack{};
 
@@ -79,7 +79,7 @@ struct TcpHeader {
   uint16_t window = 0;
   uint16_t checksum = 0;
   uint16_t urgent_pointer = 0;
-  TcpOptions options;
+  TcpOptions options{};
 
   [[nodiscard]] size_t size() const noexcept { return kTcpHeaderSize + options.size(); }
   // Writes size() bytes with the checksum as given.
