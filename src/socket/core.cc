@@ -96,8 +96,7 @@ void TcpCore::on_closed(std::errc reason) noexcept {
 // ---- listener ---------------------------------------------------------------------------------
 
 ListenerCore::ListenerCore(Shard& owner, uint32_t backlog_wanted)
-    : SocketCore(Kind::listener, owner),
-      backlog(std::clamp(backlog_wanted, 1u, kBacklogMax)) {}
+    : SocketCore(Kind::listener, owner), backlog(std::clamp(backlog_wanted, 1u, kBacklogMax)) {}
 
 ListenerCore::~ListenerCore() { NB_ASSERT(ready.empty()); }
 

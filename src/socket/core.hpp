@@ -116,9 +116,9 @@ struct TcpCore final : SocketCore, PushHook, tcp::Owner {
 
   // ---- application's ----
   std::atomic<bool> send_shut{false};
-  bool fin_submitted = false;              // under send_lock
+  bool fin_submitted = false;  // under send_lock
   std::atomic<bool> receive_shut{false};
-  uint64_t consumed_reported = 0;          // under receive_lock
+  uint64_t consumed_reported = 0;  // under receive_lock
 };
 
 struct ListenerCore final : SocketCore, tcp::ListenerOwner {

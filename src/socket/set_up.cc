@@ -4,55 +4,57 @@
 
 #include <algorithm>
 
+#include "socket/composition.hpp"
 #include "socket/stack_core.hpp"
 
 namespace nobounce {
-namespace {
 
-constexpr const char* kOperation = "open the stack";
-
-std::unexpected<Error> invalid(std::string cause, std::string hint) {
-  return fail(std::errc::invalid_argument, kOperation, std::move(cause), std::move(hint));
+std::unexpected<Error> invalid_option(std::string cause, std::string hint) {
+  return fail(std::errc::invalid_argument, "open the stack", std::move(cause), std::move(hint));
 }
+
+namespace {
 
 // What can be wrong with the options, said before anything is made.
 Result<void> check(const StackOptions& options) {
   if (options.address.length == 0 || options.address.address.is_any()) {
-    return invalid("no address was given", "give one with its prefix length, like 10.77.0.2/24");
+    return invalid_option("no address was given",
+                          "give one with its prefix length, like 10.77.0.2/24");
   }
   if (!options.address.address.is_v4()) {
-    return invalid(fmt::format("{} is not an IPv4 address", options.address.to_string()),
-                   "IPv6 is not there yet");
+    return invalid_option(fmt::format("{} is not an IPv4 address", options.address.to_string()),
+                          "IPv6 is not there yet");
   }
   if (options.gateway && !options.address.contains(*options.gateway)) {
-    return invalid(fmt::format("gateway {} is not in {}", options.gateway->to_string(),
-                               options.address.to_string()),
-                   "a gateway is a neighbour: choose one on the same network");
+    return invalid_option(fmt::format("gateway {} is not in {}", options.gateway->to_string(),
+                                      options.address.to_string()),
+                          "a gateway is a neighbour: choose one on the same network");
   }
   if (options.nocopy_tx_percent > 90 || options.nocopy_rx_percent > 90 ||
       options.nocopy_tx_percent + options.nocopy_rx_percent > 90) {
-    return invalid(fmt::format("nocopy percentages {} and {} exceed 90 together",
-                               options.nocopy_tx_percent, options.nocopy_rx_percent),
-                   "10 % of the pool stay for bounces: choose 0 to 90, a sum of at most 90");
+    return invalid_option(fmt::format("nocopy percentages {} and {} exceed 90 together",
+                                      options.nocopy_tx_percent, options.nocopy_rx_percent),
+                          "10 % of the pool stay for bounces: choose 0 to 90, a sum of at most 90");
   }
   if (!is_power_of_two(options.queue_size) || options.queue_size < 16 ||
       options.queue_size > 32768) {
-    return invalid(fmt::format("queue size {}", options.queue_size),
-                   "it must be a power of two from 16 to 32768");
+    return invalid_option(fmt::format("queue size {}", options.queue_size),
+                          "it must be a power of two from 16 to 32768");
   }
   if (options.mtu && *options.mtu < 576) {
-    return invalid(fmt::format("MTU {}", *options.mtu), "it must be 576 to 65535");
+    return invalid_option(fmt::format("MTU {}", *options.mtu), "it must be 576 to 65535");
   }
   if (options.pool_bytes < (1 << 20) || options.private_bytes < (1 << 20)) {
-    return invalid("less than 1 MiB of memory", "the pool and private memory need 1 MiB at least");
+    return invalid_option("less than 1 MiB of memory",
+                          "the pool and private memory need 1 MiB at least");
   }
   if (options.connections_max < 1 || options.connections_max > 1'000'000) {
-    return invalid(fmt::format("{} connections", options.connections_max),
-                   "choose 1 to 1000000");
+    return invalid_option(fmt::format("{} connections", options.connections_max),
+                          "choose 1 to 1000000");
   }
   if (options.send_buffer < 4096 || options.receive_buffer < 4096 ||
       options.send_buffer > (1u << 30) || options.receive_buffer > (1u << 30)) {
-    return invalid("a socket buffer outside 4 KiB to 1 GiB", "choose one inside");
+    return invalid_option("a socket buffer outside 4 KiB to 1 GiB", "choose one inside");
   }
   return {};
 }
@@ -78,7 +80,8 @@ ShardOptions shard_options(const StackOptions& options) {
   return shard;
 }
 
-// Counters, time, private memory and the shard: what every stack has, whatever its device.
+}  // namespace
+
 Result<std::shared_ptr<StackCore>> make_core(const StackOptions& options,
                                              const Surroundings& surroundings) {
   if (auto checked = check(options); !checked) return std::unexpected(checked.error());
@@ -98,13 +101,13 @@ Result<std::shared_ptr<StackCore>> make_core(const StackOptions& options,
   if (!arena) return std::unexpected(arena.error());
   core->arena = std::move(*arena);
   core->shard = std::make_unique<Shard>(
-      shard_options(options), surroundings.clock != nullptr ? *surroundings.clock : *core->own_clock,
+      shard_options(options),
+      surroundings.clock != nullptr ? *surroundings.clock : *core->own_clock,
       surroundings.random != nullptr ? *surroundings.random : *core->own_random, *core->arena,
       *core->counters, *core->copies);
   return core;
 }
 
-// Puts the shard on the device and starts it.
 Result<void> start(StackCore& core, DeviceFactory& factory) {
   ShardContext* const contexts[] = {&core.shard->context()};
   auto device = factory(contexts);
@@ -121,8 +124,6 @@ Result<void> start(StackCore& core, DeviceFactory& factory) {
   }
   return {};
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Stack>> StackSetUp::open_on(const StackOptions& options,
                                                    DeviceFactory factory,

@@ -470,8 +470,8 @@ void Shard::settle_when_down() noexcept {
     for (size_t i = 0; i < submissions_.count(); ++i) {
       SubmissionQueue& queue = submissions_.at(i);
       while (Submission* submission = queue.ring.front()) {
-        const bool ordered = submission->op != Submission::Op::control &&
-                             submission->op != Submission::Op::consumed;
+        const bool ordered =
+            submission->op != Submission::Op::control && submission->op != Submission::Op::consumed;
         if (ordered) {
           if (submission->sequence != submission->socket->next_sequence) break;
           ++submission->socket->next_sequence;

@@ -43,9 +43,8 @@ SubmissionQueue* SubmissionQueues::mine() noexcept {
     return nullptr;
   }
   // Rings whose shard has gone are held by nobody but this thread: forget them here.
-  std::erase_if(entries, [](const ThreadRings::Entry& entry) {
-    return entry.queue.use_count() == 1;
-  });
+  std::erase_if(entries,
+                [](const ThreadRings::Entry& entry) { return entry.queue.use_count() == 1; });
   entries.push_back({id_, queue});
   return queue.get();
 }

@@ -33,10 +33,10 @@ struct ControlCall;
 struct Submission {
   enum class Op : uint8_t { none, send, datagram, consumed, shutdown, close, abort, control };
   Op op = Op::none;
-  More more = More::no;         // send
-  uint32_t sequence = 0;        // all but consumed and control: the socket's order
+  More more = More::no;   // send
+  uint32_t sequence = 0;  // all but consumed and control: the socket's order
   SocketCore* socket = nullptr;
-  Page* page = nullptr;         // send, datagram: one reference travels along
+  Page* page = nullptr;  // send, datagram: one reference travels along
   uint32_t offset = 0;
   uint32_t size = 0;
   ControlCall* call = nullptr;  // control: lives until it is finished
@@ -50,8 +50,8 @@ class SubmissionQueue {
 
   SpscRing<Submission> ring{kEntries};
   std::atomic<bool> wants_room{false};  // the owner waits on `room`
-  Event room;                          // signalled when the shard has drained some
-  std::atomic<bool> has_owner{true};   // false after the thread has gone
+  Event room;                           // signalled when the shard has drained some
+  std::atomic<bool> has_owner{true};    // false after the thread has gone
 };
 
 // All rings of one shard.

@@ -126,9 +126,8 @@ SocketResult<void> UdpSocket::connect(const Endpoint& remote) {
   if (core_ == nullptr) return std::unexpected(std::errc::bad_file_descriptor);
   UdpCore& core = *core_;
   SocketResult<void> result = std::unexpected(std::errc::network_down);
-  const bool ran = run_on_shard(core.shard, [&](Shard& shard) noexcept {
-    result = shard.udp().connect(*core.port, remote);
-  });
+  const bool ran = run_on_shard(
+      core.shard, [&](Shard& shard) noexcept { result = shard.udp().connect(*core.port, remote); });
   return ran ? result : std::unexpected(std::errc::network_down);
 }
 
