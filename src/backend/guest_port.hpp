@@ -35,7 +35,7 @@ namespace nobounce::backend {
 struct GuestPortOptions {
   MacAddress mac;  // of this side
   // Fds that must end a sleep on wait_handle() too: the control socket, the stop event.
-  std::span<const int> wake_fds;
+  std::span<const int> wake_fds = {};
 };
 
 class GuestPort final : public NetDevice {
