@@ -37,10 +37,12 @@ std::optional<IcmpError::Kind> kind_of(const wire::IcmpView& icmp) noexcept {
   }
 }
 
-// The checksum when one word of what it covers changes (RFC 1624 eqn. 3).
+// The checksum when one word of what it covers changes (RFC 1624 eqn. 3). 0 and 0xffff are the same
+// number, but a message that is all zeros otherwise is right with 0xffff only.
 uint16_t adjusted(uint16_t checksum, uint16_t from, uint16_t to) noexcept {
-  return checksum_finish(uint64_t{static_cast<uint16_t>(~checksum)} + static_cast<uint16_t>(~from) +
-                         to);
+  const uint16_t result = checksum_finish(uint64_t{static_cast<uint16_t>(~checksum)} +
+                                          static_cast<uint16_t>(~from) + to);
+  return result == 0 ? uint16_t{0xffff} : result;
 }
 
 }  // namespace
