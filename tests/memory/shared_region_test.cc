@@ -194,6 +194,18 @@ TEST(SharedRegionDeathTest, C111_a_limit_on_locked_memory_does_no_harm) {
   EXPECT_EXIT(exit_after_success(RLIMIT_MEMLOCK, 64 << 10), testing::ExitedWithCode(0), "");
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // they need more addresses still
+
+TEST(SharedRegionDeathTest, C111_a_limit_on_addresses_is_an_error_with_a_way_out) {
+  testing::GTEST_FLAG(death_test_style) =
+      "threadsafe";  // the page space is reserved once a process
+  EXPECT_EXIT(exit_after_refusal(RLIMIT_AS, 1 << 30), testing::ExitedWithCode(0), "ulimit -v");
+  testing::GTEST_FLAG(death_test_style) = "fast";
+}
+
+#endif
+
 // ---- carving ----------------------------------------------------------------------------------
 
 TEST(SharedRegion, parts_are_carved_in_order_aligned_and_zeroed) {

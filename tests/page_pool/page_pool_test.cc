@@ -354,6 +354,21 @@ TEST_F(PagePoolTest, PP79_references_are_of_the_pages_own_kind) {
   EXPECT_EQ(pool->stats().recycle_ring, 1u);
 }
 
+TEST_F(PagePoolTest, PP24_PP49_a_destroyed_pool_gives_nothing_and_takes_what_is_out) {
+  auto made = PagePool::create({.arena = arena_.get()});
+  ASSERT_TRUE(made);
+  PagePool* pool = made->get();
+  pool->bind_consumer_thread();
+  Page* first = pool->alloc();
+  Page* second = pool->alloc();
+  made->reset();
+  EXPECT_EQ(pool->alloc(), nullptr) << "a caller's error, answered cleanly while a page is out";
+  EXPECT_EQ(arena_->pages_free(), kArenaPages - 2) << "the cache is home already";
+  PagePool::put(*first);  // from the thread that was the consumer: not to a cache nobody empties
+  EXPECT_EQ(arena_->pages_free(), kArenaPages - 1);
+  on_another_thread([&] { PagePool::put(*second); });
+}
+
 using PagePoolDeathTest = PagePoolTest;
 
 TEST_F(PagePoolDeathTest, a_page_returned_twice_is_caught_wherever_it_is) {
