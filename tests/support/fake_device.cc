@@ -24,6 +24,7 @@ class FakeDevice::Shim final : public virtio::Transport {
   ~Shim() override { stop(); }
 
   Result<uint64_t> read_features() override {
+    ++device_.feature_reads;
     if (auto step = check("read_features"); !step) return std::unexpected(step.error());
     return device_.offer;
   }
@@ -191,9 +192,9 @@ bool FakeDevice::deliver_bytes(Bytes frame, const wire::VirtioNetHeader& header,
   size_t placed = 0;
   const auto size_in = [&](const FakeChain& chain) {
     const size_t most = piece == 0 ? chain.writable() : std::min<size_t>(piece, chain.writable());
-    // The header is never split.
+    // The first buffer has the whole header and a byte of the frame.
     return std::min(all.size() - placed,
-                    placed == 0 ? std::max(most, wire::kNetHeaderBytes) : most);
+                    placed == 0 ? std::max(most, wire::kNetHeaderBytes + 1) : most);
   };
   if (available(index) == 0) return false;
   while (placed < all.size()) {
@@ -236,13 +237,14 @@ SharedBytes FakeDevice::at(uint64_t iova, size_t size) const {
 }
 
 std::vector<std::byte> FakeDevice::read(uint64_t iova, size_t size) const {
+  if (!reaches(iova, size)) return std::vector<std::byte>(std::min<size_t>(size, kPageSize));
   std::vector<std::byte> bytes(size);
   at(iova, size).copy_out(0, bytes);
   return bytes;
 }
 
 void FakeDevice::write(uint64_t iova, Bytes bytes) const {
-  at(iova, bytes.size()).copy_in(0, bytes);
+  if (reaches(iova, bytes.size())) at(iova, bytes.size()).copy_in(0, bytes);
 }
 
 }  // namespace nobounce::test

@@ -69,6 +69,7 @@ class FakeDevice {
   std::string refuse;  // the step that fails: "read_features", "share", "start", ...
   uint64_t accepted = 0;
   bool started = false;
+  uint64_t feature_reads = 0;
   uint64_t stops = 0;
   const char* gone = nullptr;  // what failure() says
   std::function<void()> on_stop = [] {};
@@ -102,7 +103,8 @@ class FakeDevice {
                    size_t piece = 0);
 
   // ---- memory ----
-  // Whole region; IOVA range; asserts that it is inside (the device's own check is not under test).
+  // Whole region; a range of it by IOVA. A device that is told nonsense reads zeros and writes
+  // nothing.
   [[nodiscard]] SharedBytes raw() const { return region_->bytes(); }
   [[nodiscard]] SharedBytes at(uint64_t iova, size_t size) const;
   [[nodiscard]] bool reaches(uint64_t iova, size_t size) const;
