@@ -38,6 +38,7 @@ struct Pair {
   int call_fd = -1;
   uint32_t busy_calls = 0;
   bool abandoned = false;
+  bool breach_told = false;  // by arm()
   Counter wakes;
 };
 
@@ -291,11 +292,14 @@ void Device::reclaim(uint16_t queue) noexcept {
 bool Device::arm(uint16_t queue) noexcept {
   NB_ASSERT(queue < pairs_.size());
   Pair& pair = pairs_[queue];
-  if (!is_usable(pair)) return true;  // nothing will come any more
-  const bool receive_quiet = pair.receive->arm();
-  const bool transmit_quiet = pair.transmit->arm();
-  // A breach found just now is news: the caller looks once more before it sleeps.
-  return is_usable(pair) && receive_quiet && transmit_quiet;
+  if (is_usable(pair)) {
+    const bool receive_quiet = pair.receive->arm();
+    const bool transmit_quiet = pair.transmit->arm();
+    if (is_usable(pair)) return receive_quiet && transmit_quiet;
+  }
+  // A breach is news once: the caller looks again before it sleeps. Then nothing will come any more
+  // and it may sleep (C136).
+  return std::exchange(pair.breach_told, true);
 }
 
 void Device::disarm(uint16_t queue) noexcept {

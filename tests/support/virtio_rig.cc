@@ -34,12 +34,19 @@ VirtioRig::VirtioRig(const RigOptions& asked) : options(asked), random(asked.see
 VirtioRig::~VirtioRig() { close(); }
 
 Result<std::unique_ptr<virtio::VirtioNet>> VirtioRig::try_open() {
-  ShardContext* const contexts[] = {context.get()};
-  return virtio::VirtioNet::open(device.transport(), *region, *dma, contexts, options.net);
+  return try_open(device.transport());
 }
 
-void VirtioRig::open() {
-  auto opened = try_open();
+Result<std::unique_ptr<virtio::VirtioNet>> VirtioRig::try_open(
+    std::unique_ptr<virtio::Transport> transport) {
+  ShardContext* const contexts[] = {context.get()};
+  return virtio::VirtioNet::open(std::move(transport), *region, *dma, contexts, options.net);
+}
+
+void VirtioRig::open() { open(device.transport()); }
+
+void VirtioRig::open(std::unique_ptr<virtio::Transport> transport) {
+  auto opened = try_open(std::move(transport));
   ASSERT_TRUE(opened) << opened.error().to_string();
   net = std::move(*opened);
   name = net->name();

@@ -33,7 +33,11 @@ class VirtioRig {
 
   // Opens the device; expects success. `device` may be prepared before.
   void open();
+  // On another transport than the FakeDevice's.
+  void open(std::unique_ptr<virtio::Transport> transport);
   [[nodiscard]] Result<std::unique_ptr<virtio::VirtioNet>> try_open();
+  [[nodiscard]] Result<std::unique_ptr<virtio::VirtioNet>> try_open(
+      std::unique_ptr<virtio::Transport> transport);
   // Closes it and checks that packets, pages and slots are home.
   void close();
 
