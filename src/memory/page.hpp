@@ -114,9 +114,7 @@ class PageSpace {
 [[nodiscard]] inline CpuAddr page_address(const Page& page) noexcept {
   return PageSpace::instance().address_of(page);
 }
-[[nodiscard]] inline Page& page_head(Page& page) noexcept {
-  return *(&page - page.head_distance);
-}
+[[nodiscard]] inline Page& page_head(Page& page) noexcept { return *(&page - page.head_distance); }
 [[nodiscard]] inline bool is_shared(const Page& page) noexcept {
   return page.kind == PageKind::shared_memory;
 }

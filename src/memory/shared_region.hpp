@@ -16,6 +16,9 @@
 // page is mapped in its place and is_broken() becomes true; the owner latches the device broken
 // (TM-64).
 //
+// Fork and exec: exec inherits nothing (close-on-exec). A child of a fork inherits the mapping and
+// shares it with its parent, so it must neither touch nor destroy the region: whoever supports fork
+// leaves it behind in the child (TM-87).
 // Threads: set-up and tear-down by one thread; is_broken() by any.
 // Spec: TM-57, TM-62..TM-64, TM-87.
 #pragma once

@@ -12,11 +12,15 @@
 //  1. hold - release = pages not yet released = cache + ring + out (PP-50, PP-85).
 //  2. A page is mapped once on entry and unmapped exactly once, by whoever wins (PP-65), and at the
 //     latest when the pool is destroyed: no mapping outlives the device.
-//  3. Consumer-side state is touched by the consumer's thread alone: no lock, no atomics.
+//  3. Consumer-side state is touched by the consumer's thread alone: no lock, no read-modify-write.
+//  4. A page has pool_refcount 0 while the pool holds it and 1 when it is handed out: a second return
+//     is an assertion. A reference taken with page_get() is returned with page_put(); such a page
+//     leaves the pool with its last pool reference and is a plain page afterwards (PP-38).
 //
 // Life: create() gives the consumer's handle. Destroying the handle ends allocation, unmaps what is
 // out, and leaves the record of what is in flight to the last page coming home, which frees it
-// (PP-54..PP-59).
+// (PP-54..PP-59). The device may go as soon as that is back; arena and swiotlb pool outlive every
+// page. Published counters follow within 64 allocations, and at destroy.
 // Threads: alloc*() and put_direct() by the consumer's thread; put() by any; see each call.
 // Cost: fast path a dozen instructions; ring path one short lock a put, one a refill of 64.
 // Spec: page_pool.md PP-*, NC-60..NC-64.
