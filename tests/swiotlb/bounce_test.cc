@@ -210,16 +210,16 @@ TEST(BounceDeathTest, SW35_a_direction_that_is_none_is_rejected) {
 // SW-38, SW-39, SW-42: random masks, sizes and sub-ranges against a byte-wise model.
 TEST(Bounce, SW42_partial_sync_equals_a_bytewise_copy) {
   PoolFixture f;
-  const Original original(*f.arena, 6);
+  const Original original(*f.arena, 4);
   const uint64_t masks[] = {0, 0x1ff, 0x7ff, 0xfff, 0xffff};
   SeededRandom random(51);
   const MutableBytes bytes = original.bytes();
-  for (unsigned round = 0; round < 250; ++round) {
+  for (unsigned round = 0; round < 200; ++round) {
     SCOPED_TRACE(testing::Message() << "seed 51 round " << round);
     const uint64_t mask = masks[random.below(5)];
-    const size_t size = 1 + random.below(random.below(4) == 0 ? 60000 : 9000);
-    const size_t at = random.below(100000);
-    random.fill(bytes.subspan(at - std::min<size_t>(at, 64), size + 128));
+    const size_t size = 1 + random.below(random.below(4) == 0 ? 20000 : 5000);
+    const size_t at = random.below(45000);
+    random.fill(bytes);
     const std::vector<std::byte> before(bytes.begin(), bytes.end());
     const auto address = f.pool->map({.original = original.at(at),
                                       .size = size,
@@ -241,12 +241,12 @@ TEST(Bounce, SW42_partial_sync_equals_a_bytewise_copy) {
         f.pool->sync_for_device(*address + from, count, kBoth);
         std::copy_n(expected.begin() + at + from, count, slots.begin() + from);
       }
-      ASSERT_TRUE(std::ranges::equal(bytes, expected));
+      ASSERT_EQ(std::memcmp(bytes.data(), expected.data(), bytes.size()), 0);
       ASSERT_EQ(f.device_read(*address, size), slots);
     }
     f.pool->unmap(*address, size, kBoth, {});  // SW-43: the rest is what the bounce holds
     std::ranges::copy(slots, expected.begin() + at);
-    ASSERT_TRUE(std::ranges::equal(bytes, expected));
+    ASSERT_EQ(std::memcmp(bytes.data(), expected.data(), bytes.size()), 0);
   }
   EXPECT_EQ(f.counters.value("swiotlb.bad_sync"), 0U);
 }
