@@ -27,8 +27,10 @@ constexpr uint16_t kMtuMin = 68;
 constexpr uint16_t kMtuDefault = 1500;
 // What one page holds behind the headers of the device and the link.
 constexpr size_t kMtuOnePage = kPageSize - wire::kNetHeaderBytes - wire::kEthernetHeaderSize - 4;
-// The transport is asked how it is each so many busy calls; at once when there is nothing to do.
-constexpr uint32_t kBusyChecks = 64;
+// The transport is asked how it is (a system call) each so many calls of receive(), before each
+// sleep and after each wake.
+constexpr uint32_t kChecksIdle = 16;
+constexpr uint32_t kChecksBusy = 64;
 
 // One pair: the queues and what its thread waits on. Touched by the pair's thread alone.
 struct Pair {
@@ -36,7 +38,7 @@ struct Pair {
   std::unique_ptr<TransmitQueue> transmit;
   UniqueFd wait;  // epoll: the call fd and the transport's failure fd
   int call_fd = -1;
-  uint32_t busy_calls = 0;
+  uint32_t calls = 0;
   bool abandoned = false;
   bool breach_told = false;  // by arm()
   Counter wakes;
@@ -276,7 +278,7 @@ size_t Device::receive(uint16_t queue, PacketBurst& burst) noexcept {
   Pair& pair = pairs_[queue];
   if (!is_usable(pair)) return 0;
   const size_t received = pair.receive->receive(burst);
-  if (received == 0 || ++pair.busy_calls % kBusyChecks == 0) look_at_transport(queue);
+  if (++pair.calls % (received == 0 ? kChecksIdle : kChecksBusy) == 0) look_at_transport(queue);
   (void)is_usable(pair);
   return received;
 }
@@ -293,6 +295,7 @@ bool Device::arm(uint16_t queue) noexcept {
   NB_ASSERT(queue < pairs_.size());
   Pair& pair = pairs_[queue];
   if (is_usable(pair)) {
+    look_at_transport(queue);
     const bool receive_quiet = pair.receive->arm();
     const bool transmit_quiet = pair.transmit->arm();
     if (is_usable(pair)) return receive_quiet && transmit_quiet;

@@ -5,7 +5,9 @@
 namespace nobounce::test {
 
 VirtioRig::VirtioRig(const RigOptions& asked) : options(asked), random(asked.seed) {
-  const size_t carved = virtio::VirtioNet::carve_bytes(options.net);
+  auto largest = options.net;
+  largest.queue_pairs = 4;
+  const size_t carved = virtio::VirtioNet::carve_bytes(largest);
   auto made = SharedRegion::create({.name = "virtio-test", .bytes = options.region_bytes + carved});
   EXPECT_TRUE(made) << made.error().to_string();
   region = std::move(*made);
@@ -39,7 +41,8 @@ Result<std::unique_ptr<virtio::VirtioNet>> VirtioRig::try_open() {
 
 Result<std::unique_ptr<virtio::VirtioNet>> VirtioRig::try_open(
     std::unique_ptr<virtio::Transport> transport) {
-  ShardContext* const contexts[] = {context.get()};
+  const std::vector<ShardContext*> contexts(shards != 0 ? shards : options.net.queue_pairs,
+                                            context.get());  // one thread drives all
   return virtio::VirtioNet::open(std::move(transport), *region, *dma, contexts, options.net);
 }
 

@@ -54,6 +54,7 @@ class VirtioRig {
   [[nodiscard]] uint64_t counter(const std::string& name) const;  // of this device, without prefix
 
   RigOptions options;
+  size_t shards = 0;  // 0: one a queue pair
   CounterRegistry counters;
   CopyLedger copies{counters};
   ManualClock clock;

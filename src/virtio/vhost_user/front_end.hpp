@@ -15,7 +15,9 @@
 // here and not acknowledged to it.
 //
 // Kicks: an eventfd that the peer shares and can saturate or make blocking. The state is looked at
-// before the write; a saturated counter means that a kick is pending (TM-86).
+// before the write; a saturated counter means that a kick is pending (TM-86). What is left: a peer
+// that has made it blocking and saturates it between our look and our write holds that one write
+// until the counter is read.
 //
 // Threads and costs: see transport.hpp. failure() is one poll of the socket.
 // Spec: virtio.md 11, 12.1, 14; TM-25, TM-63, TM-73, TM-74, TM-77, TM-86; C119.

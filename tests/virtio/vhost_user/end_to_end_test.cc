@@ -125,6 +125,31 @@ TEST_F(EndToEnd, frames_go_out_and_come_back) {
   }
 }
 
+// Segments leave as one super-frame and come back as one, in merged buffers.
+TEST_F(EndToEnd, super_frames_go_out_and_come_back) {
+  start();
+  VirtioRig rig;
+  open(rig);
+  for (uint8_t i = 0; i < 50; ++i) {
+    const size_t payload = 1449 + i * 1200u;
+    PacketPtr packet = rig.make_packet(54, payload, VirtioRig::Memory::nocopy, i);
+    packet->checksum = Checksum::partial;
+    packet->csum_start = 34;
+    packet->csum_offset = 16;
+    packet->gso = Gso::tcp4;
+    packet->gso_size = 1448;
+    ASSERT_EQ(rig.send(std::move(packet)), 1U);
+    const auto received = wait(rig);
+    ASSERT_EQ(received.size(), 1U);
+    EXPECT_EQ(received[0]->gso, Gso::tcp4);
+    EXPECT_EQ(received[0]->gso_size, 1448);
+    EXPECT_EQ(received[0]->checksum, Checksum::partial);
+    auto expected = VirtioRig::pattern(54 + payload, i);
+    EXPECT_EQ(VirtioRig::bytes_of(*received[0]), expected);
+  }
+  EXPECT_FALSE(rig.net->is_broken());
+}
+
 TEST_F(EndToEnd, C119_the_front_end_as_server_and_the_back_end_as_client) {
   options_.role = backend::Role::client;
   start();
