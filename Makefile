@@ -19,7 +19,7 @@ build:
 demo:
 	@scripts/deps build
 	@$(MAKE) --no-print-directory all
-	@scripts/demo
+	@$(RELEASE)/nobounce demo $(if $(FILE),--file '$(FILE)') $(if $(SECONDS_PER_RUN),--time $(SECONDS_PER_RUN))
 
 test:
 	@scripts/deps build

@@ -1,0 +1,41 @@
+// What a transfer cost, computed from the stack's counters alone: copies by thread kind, CPU time of
+// the I/O thread, kicks and wake-ups.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "nobounce/stack.hpp"
+
+namespace nobounce::cli {
+
+using CounterMap = std::map<std::string, uint64_t>;
+
+[[nodiscard]] CounterMap snapshot(const Stack& stack);
+// after - before, counters that did not move left out.
+[[nodiscard]] CounterMap difference(const CounterMap& before, const CounterMap& after);
+
+struct Metrics {
+  uint64_t bytes = 0;  // delivered to, or taken from, the application
+  double seconds = 0;
+  double gbit_per_s = 0;
+  // Payload bytes copied per byte delivered, by thread kind.
+  double application_copies = 0;
+  double io_copies = 0;
+  double io_header_bytes = 0;  // header bytes copied per byte delivered
+  double io_cpu_ns_per_kib = 0;
+  uint64_t frames = 0;  // over the device, both directions
+  double kicks_per_1000 = 0;
+  double io_wakes_per_1000 = 0;           // I/O thread, out of its sleep
+  double application_wakes_per_1000 = 0;  // threads that waited in a socket call
+  CounterMap moved;
+};
+
+[[nodiscard]] Metrics measure(uint64_t bytes, double seconds, CounterMap moved);
+[[nodiscard]] nlohmann::ordered_json to_json(const Metrics& metrics);
+// Several lines for people.
+[[nodiscard]] std::string to_text(const Metrics& metrics);
+
+}  // namespace nobounce::cli

@@ -1,0 +1,46 @@
+#include "cli/stop.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+namespace nobounce::cli {
+namespace {
+
+std::atomic<int> caught{0};
+
+}  // namespace
+
+std::stop_token catch_stop_signals() {
+  static std::stop_source source;
+  static bool started = false;
+  if (started) return source.get_token();
+  started = true;
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every later thread
+  std::thread([signals] {
+    int signal = 0;
+    while (sigwait(&signals, &signal) != 0) {
+    }
+    caught.store(signal);
+    source.request_stop();
+    // Whoever asks twice means it.
+    sigwait(&signals, &signal);
+    sigset_t none;
+    sigemptyset(&none);
+    std::signal(signal, SIG_DFL);
+    pthread_sigmask(SIG_SETMASK, &none, nullptr);
+    raise(signal);
+  }).detach();
+  return source.get_token();
+}
+
+bool stop_requested() noexcept { return caught.load(std::memory_order_relaxed) != 0; }
+int stop_signal() noexcept { return caught.load(std::memory_order_relaxed); }
+
+}  // namespace nobounce::cli

@@ -1,0 +1,19 @@
+// Ctrl-C and SIGTERM: a flag to look at, or a token to hand on. The second signal ends the process
+// the usual way, whatever hangs.
+#pragma once
+
+#include <stop_token>
+
+namespace nobounce::cli {
+
+// From here on the signals are caught. Once, before threads are made. The token is requested to
+// stop by a thread of its own, so callbacks run outside signal context.
+[[nodiscard]] std::stop_token catch_stop_signals();
+
+// Cheap, any thread.
+[[nodiscard]] bool stop_requested() noexcept;
+
+// The signal that asked, 0 while none did.
+[[nodiscard]] int stop_signal() noexcept;
+
+}  // namespace nobounce::cli

@@ -1,0 +1,51 @@
+#include "cli/table.hpp"
+
+#include <fmt/format.h>
+
+namespace nobounce::cli {
+namespace {
+
+struct Row {
+  const char* name;
+  double Metrics::* value;
+  int decimals;
+};
+
+constexpr Row kRows[] = {
+    {"Gbit/s", &Metrics::gbit_per_s, 2},
+    {"payload copies per byte, application thread", &Metrics::application_copies, 3},
+    {"payload copies per byte, I/O thread", &Metrics::io_copies, 3},
+    {"header bytes copied per byte, I/O thread", &Metrics::io_header_bytes, 4},
+    {"I/O thread, CPU ns per KiB", &Metrics::io_cpu_ns_per_kib, 1},
+    {"kicks per 1000 frames", &Metrics::kicks_per_1000, 1},
+    {"I/O thread wake-ups per 1000 frames", &Metrics::io_wakes_per_1000, 1},
+    {"application wake-ups per 1000 frames", &Metrics::application_wakes_per_1000, 1},
+};
+
+// nocopy / bounce; a dash where there is nothing to divide by.
+std::string ratio(double nocopy, double bounce) {
+  return bounce > 0 ? fmt::format("{:.2f}", nocopy / bounce) : "-";
+}
+
+}  // namespace
+
+std::string to_text(const ResultTable& table) {
+  std::string text = fmt::format("{:<45}{:>30}{:>31}\n", "", "transmit", "receive");
+  text += fmt::format("{:<45}{:>10}{:>10}{:>10} {:>10}{:>10}{:>10}\n", "", "bounce", "nocopy",
+                      "ratio", "bounce", "nocopy", "ratio");
+  for (const Row& row : kRows) {
+    text += fmt::format("{:<45}", row.name);
+    for (const auto& direction : table.cell) {
+      const double bounce = direction[0].*row.value;
+      const double nocopy = direction[1].*row.value;
+      text += fmt::format("{:>10.{}f}{:>10.{}f}{:>10} ", bounce, row.decimals, nocopy, row.decimals,
+                          ratio(nocopy, bounce));
+    }
+    while (text.back() == ' ') text.pop_back();
+    text += '\n';
+  }
+  text += "ratio: nocopy / bounce";
+  return text;
+}
+
+}  // namespace nobounce::cli

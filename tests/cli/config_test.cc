@@ -1,0 +1,120 @@
+// --config: what a file says, what it may not say, and that the command line wins.
+#include <gtest/gtest.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/guest_options.hpp"
+#include "cli/program.hpp"
+#include "cli/values.hpp"
+
+namespace nobounce::cli {
+namespace {
+
+class Config : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/nobounce_config_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  // Parses as the program does; the error's line, or nothing.
+  std::string parse(const std::string& file, std::vector<std::string> words) {
+    std::ofstream(directory_ + "/c.toml") << file;
+    CLI::App program("", "nobounce");
+    CLI::App* perf = program.add_subcommand("perf");
+    CLI::App* other = program.add_subcommand("other");
+    other->add_option("--elsewhere");
+    options_ = {};
+    flag_ = false;
+    add_guest_options(*perf, options_);
+    perf->add_flag("--flag", flag_);
+    perf->callback([&] { finish_guest_options(*perf, options_); });
+    words.insert(words.begin(), "perf");
+    words.insert(words.end(), {"--config", directory_ + "/c.toml"});
+    std::ranges::reverse(words);
+    try {
+      program.parse(words);
+    } catch (const CLI::ParseError& error) {
+      return explain(program, error);
+    }
+    return {};
+  }
+
+  std::string directory_;
+  GuestOptions options_;
+  bool flag_ = false;
+};
+
+constexpr const char* kGood =
+    "net = 'vhost-user:/run/nb.sock'\n"
+    "ip = '10.77.0.2/24'\n"
+    "mtu = 1400\n"
+    "elsewhere = 1  # another command's\n"
+    "[perf]\n"
+    "mode = 'bounce'\n"
+    "flag = true\n"
+    "[other]\n"
+    "elsewhere = 'not looked at'\n";
+
+TEST_F(Config, gives_what_the_command_line_left_open) {
+  EXPECT_EQ(parse(kGood, {}), "");
+  EXPECT_EQ(options_.stack.net, "vhost-user:/run/nb.sock");
+  EXPECT_EQ(options_.stack.address.to_string(), "10.77.0.2/24");
+  EXPECT_EQ(options_.stack.mtu, 1400);
+  EXPECT_EQ(options_.stack.mode, Mode::bounce);
+  EXPECT_TRUE(flag_);
+}
+
+TEST_F(Config, the_command_line_wins) {
+  EXPECT_EQ(parse(kGood, {"--mode", "nocopy", "--mtu", "1500"}), "");
+  EXPECT_EQ(options_.stack.mode, Mode::nocopy);
+  EXPECT_EQ(options_.stack.mtu, 1500);
+}
+
+TEST_F(Config, the_commands_own_table_wins_over_the_shared_part) {
+  EXPECT_EQ(parse("mode = 'nocopy'\n" + std::string(kGood), {}), "");
+  EXPECT_EQ(options_.stack.mode, Mode::bounce);
+}
+
+TEST_F(Config, says_what_is_wrong) {
+  const struct {
+    const char* file;
+    const char* expected;  // part of the line
+  } kCases[] = {
+      {"mod = 'bounce'", "unknown key 'mod'; did you mean '--mode'?"},
+      {"[pref]\nx = 1", "unknown table [pref]"},
+      {"[perf]\nelsewhere = 1", "unknown key 'elsewhere'"},
+      {"mode = 'copy'", "'copy' is not one of the two modes"},
+      {"mtu = 'x'", "'x' is not a number of bytes"},
+      {"mtu = [1, 2]", "'mtu' must be one value"},
+      {"config = 'again.toml'", "unknown key 'config'"},
+      {"mode = ", "c.toml:1"},
+  };
+  for (const auto& test : kCases) {
+    const std::string line = parse(test.file, {"--net", "vhost-user:/x", "--ip", "10.0.0.1/24"});
+    EXPECT_NE(line.find(test.expected), std::string::npos) << test.file << "\n  " << line;
+    EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+  }
+}
+
+TEST_F(Config, a_file_that_is_not_there) {
+  GuestOptions options;
+  CLI::App program("", "nobounce");
+  CLI::App* perf = program.add_subcommand("perf");
+  add_guest_options(*perf, options);
+  options.config = directory_ + "/none.toml";
+  try {
+    finish_guest_options(*perf, options);
+    FAIL() << "no error";
+  } catch (const CLI::ParseError& error) {
+    EXPECT_NE(std::string(error.what()).find("none.toml"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace nobounce::cli

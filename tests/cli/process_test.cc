@@ -1,0 +1,60 @@
+#include "cli/process.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/clock.hpp"
+
+namespace nobounce::cli {
+namespace {
+
+Process start(const std::string& script) {
+  auto process = Process::start({"/bin/sh", "-c", script});
+  EXPECT_TRUE(process.has_value());
+  return *std::move(process);
+}
+
+TEST(Process, knows_its_own_program) {
+  const auto program = this_program();
+  ASSERT_TRUE(program.has_value());
+  EXPECT_TRUE(program->ends_with("test_cli")) << *program;
+}
+
+TEST(Process, gives_status_output_and_the_last_line_of_error) {
+  Process process = start("echo first >&2; echo second >&2; echo spoken; exit 3");
+  std::vector<std::string> lines;
+  const auto output = process.finish(std::chrono::seconds(30),
+                                     [&](const std::string& line) { lines.push_back(line); });
+  ASSERT_TRUE(output.has_value()) << output.error().to_string();
+  EXPECT_EQ(output->status, 3);
+  EXPECT_EQ(output->text, "spoken\n");
+  EXPECT_EQ(output->error, "second");
+  EXPECT_EQ(lines, (std::vector<std::string>{"first", "second"}));
+  EXPECT_FALSE(process.is_running());
+}
+
+TEST(Process, that_does_not_end_in_time_is_killed_and_said_so) {
+  Process process = start("exec sleep 60");
+  const auto output = process.finish(std::chrono::milliseconds(300), [](const std::string&) {});
+  ASSERT_FALSE(output.has_value());
+  EXPECT_EQ(output.error().code, std::errc::timed_out);
+  EXPECT_FALSE(process.is_running());
+}
+
+TEST(Process, ends_with_its_handle_even_when_it_will_not) {
+  MonotonicClock clock;
+  const uint64_t start_ns = clock.now_ns();
+  {
+    Process process = start("trap '' TERM; echo hanging >&2; while :; do sleep 1; done");
+    while (process.is_running() && process.error_text().empty()) std::this_thread::yield();
+    EXPECT_TRUE(process.is_running());
+  }
+  EXPECT_LT(clock.now_ns() - start_ns, 20 * kNsPerSecond);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child was left behind";
+}
+
+}  // namespace
+}  // namespace nobounce::cli
