@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "netdev/capture.hpp"
 #include "socket/composition.hpp"
 #include "socket/stack_core.hpp"
 
@@ -112,6 +113,13 @@ Result<void> start(StackCore& core, DeviceFactory& factory) {
   ShardContext* const contexts[] = {&core.shard->context()};
   auto device = factory(contexts);
   if (!device) return std::unexpected(device.error());
+  if (!core.options.capture.empty()) {
+    const CaptureOptions capture{.path = core.options.capture};
+    auto captured =
+        CaptureDevice::open(std::move(*device), capture, contexts[0]->clock, *core.counters);
+    if (!captured) return std::unexpected(captured.error());
+    device = std::move(*captured);
+  }
   core.mac = (*device)->mac();
   core.mtu = (*device)->mtu();
   ip::Options ip_options;
