@@ -32,14 +32,12 @@ bool DmaDevice::reaches(CpuAddr address, DmaAddr at, size_t size) const noexcept
 std::expected<DmaAddr, MapError> DmaDevice::map(const DmaMapRequest& request) noexcept {
   NB_ASSERT(request.size > 0);
   if (pool_ == nullptr) return static_cast<DmaAddr>(request.address);
-  if (pool_->contains(request.address)) {
-    if (reaches(request.address, pool_->dma_of(request.address), request.size)) {
-      if (const auto address = pool_->map_lent(request.address, request.size)) {
-        mapped_nocopy_.add();
-        return *address;
-      }
+  const bool in_pool = pool_->contains(request.address);
+  if (in_pool && reaches(request.address, pool_->dma_of(request.address), request.size)) {
+    if (const auto address = pool_->map_lent(request.address, request.size)) {
+      mapped_nocopy_.add();
+      return *address;
     }
-    lent_bounced_bytes_.add(request.size);
   }
   const auto address = pool_->map({.original = request.address,
                                    .size = request.size,
@@ -48,7 +46,25 @@ std::expected<DmaAddr, MapError> DmaDevice::map(const DmaMapRequest& request) no
                                    .attrs = request.attrs,
                                    .for_receive = request.for_receive});
   (address ? mapped_bounce_ : map_failed_).add();
+  if (address && in_pool) lent_bounced_bytes_.add(request.size);
   return address;
+}
+
+std::expected<void, MapError> DmaDevice::map_list(std::span<const DmaMapRequest> requests,
+                                                  std::span<DmaAddr> addresses) noexcept {
+  NB_ASSERT(addresses.size() >= requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto address = map(requests[i]);
+    if (!address) {
+      for (size_t done = 0; done < i; ++done) {
+        unmap(addresses[done], requests[done].size, requests[done].direction,
+              {.skip_cpu_sync = true});
+      }
+      return std::unexpected(address.error());
+    }
+    addresses[i] = *address;
+  }
+  return {};
 }
 
 void DmaDevice::unmap(DmaAddr address, size_t size, DmaDirection direction,

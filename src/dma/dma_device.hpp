@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <span>
 
 #include "swiotlb/swiotlb.hpp"
 
@@ -35,9 +36,18 @@ class DmaDevice {
   explicit DmaDevice(CounterRegistry& counters);
 
   [[nodiscard]] std::expected<DmaAddr, MapError> map(const DmaMapRequest& request) noexcept;
+  // All or none: when one fails, those before it are unmapped without copying back (SW-79).
+  [[nodiscard]] std::expected<void, MapError> map_list(std::span<const DmaMapRequest> requests,
+                                                       std::span<DmaAddr> addresses) noexcept;
   void unmap(DmaAddr address, size_t size, DmaDirection direction, DmaAttrs attrs = {}) noexcept;
   void sync_for_cpu(DmaAddr address, size_t size, DmaDirection direction) noexcept;
   void sync_for_device(DmaAddr address, size_t size, DmaDirection direction) noexcept;
+
+  // The longest request that an empty pool always has room for; no limit when nothing is bounced
+  // (SW-77).
+  [[nodiscard]] size_t max_mapping_size() const noexcept {
+    return pool_ == nullptr ? ~size_t{0} : Swiotlb::max_mapping_size(limits_.min_align_mask);
+  }
 
   // True when private memory must be bounced for this device; then pool() is where nocopy blocks
   // for it come from.

@@ -6,6 +6,9 @@
 // A block belongs to whoever holds references to its pages. Mappings for a device are counted
 // beside that: a block whose pages are released while it is mapped waits for its last unmap, so that
 // the device cannot write into what another was given (NC-35).
+#include <algorithm>
+#include <bit>
+
 #include "swiotlb/swiotlb_state.hpp"
 
 namespace nobounce {
@@ -157,6 +160,37 @@ void Swiotlb::State::drop_lent_mapping(DmaAddr address) noexcept {
   } while (!mappings.compare_exchange_weak(count, count - 1, std::memory_order_acq_rel,
                                            std::memory_order_relaxed));
   if (count == (RunRecord::kReleased | 1)) finish_block(head);
+}
+
+// ---- coherent memory --------------------------------------------------------------------------
+
+SharedBytes Swiotlb::alloc_coherent(size_t bytes) noexcept {
+  State& state = *state_;
+  if (bytes == 0 || bytes > kMappingMax) return {};
+  const size_t whole = std::bit_ceil(std::max(bytes, kPageSize));
+  const auto slots = static_cast<unsigned>(whole >> kSlotShift);
+  const std::optional<uint32_t> head =
+      state.take({.slots = slots,
+                  .align_shift = static_cast<unsigned>(std::countr_zero(slots)),
+                  .from = SearchFrom::high});
+  if (!head) {
+    state.counters.fail_exhausted.add();
+    return {};
+  }
+  state.table.record(*head).slots = static_cast<uint8_t>(slots);
+  state.table.open(*head, slots, SlotState::coherent);
+  const SharedBytes memory = state.bytes.sub(state.offset_of(*head), whole);
+  memory.zero(0, whole);
+  return memory;
+}
+
+bool Swiotlb::free_coherent(const SharedBytes& memory) noexcept {
+  State& state = *state_;
+  const std::optional<uint32_t> slot = state.slot_of(static_cast<CpuAddr>(memory.address()));
+  if (!slot || state.offset_of(*slot) != memory.address() - state.bytes.address()) return false;
+  if (!state.table.begin_close(*slot, SlotState::coherent)) return false;
+  state.give_back(*slot, state.table.record(*slot).slots);
+  return true;
 }
 
 }  // namespace nobounce

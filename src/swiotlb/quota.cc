@@ -56,8 +56,8 @@ uint64_t Quota::budget(BlockUse use) const noexcept {
 }
 
 uint64_t Quota::receive_limit() const noexcept {
-  const uint64_t kept = share(kOrdinaryPercent) + share(get().tx_reserve_percent);
-  return slots_ - std::min(kept, slots_);
+  // Rounded down for receive, so that what is kept from it is never less than promised.
+  return share(kNocopyPercentMax - get().tx_reserve_percent);
 }
 
 uint64_t Quota::lent(BlockUse use) const noexcept {

@@ -122,6 +122,12 @@ class Swiotlb final : public BlockOwner {
   // it is a driver's bug (NC-35).
   [[nodiscard]] std::optional<DmaAddr> map_lent(CpuAddr address, size_t size) noexcept;
 
+  // ---- coherent memory (rings of a device with this pool) ----
+  // Zeroed, a power of two of pages and aligned to it; empty when there is no room (SW-62).
+  [[nodiscard]] SharedBytes alloc_coherent(size_t bytes) noexcept;
+  // False, and nothing done, when `memory` is not what alloc_coherent() of this pool returned.
+  [[nodiscard]] bool free_coherent(const SharedBytes& memory) noexcept;
+
   // ---- addresses ----
   [[nodiscard]] bool contains(CpuAddr address) const noexcept;
   [[nodiscard]] bool contains(DmaAddr address) const noexcept;

@@ -40,7 +40,7 @@ class Original {
 struct PoolOptions {
   uint64_t bytes = 4 << 20;
   unsigned areas = 1;
-  NocopyQuotas quotas;
+  NocopyQuotas quotas{};
   bool zero_padding = true;
   size_t carve_first = 0;  // bytes of the region before the pool
 };
