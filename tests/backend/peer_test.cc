@@ -221,7 +221,9 @@ TEST_F(PeerTest, a_guest_killed_in_mid_stream_is_followed_by_the_next) {
   for (int i = 0; i < 2; ++i) {
     const pid_t child = ::fork();
     if (child == 0) {
-      auto stack = Stack::open(guest_options());
+      StackOptions options = guest_options();
+      options.drive = Drive::inline_drive;  // no threads in a child of a process with threads
+      auto stack = Stack::open(options);
       if (!stack) ::_exit(1);
       auto socket = (*stack)->tcp_connect({kPeer, Peer::kSourcePort}, 5s);
       if (!socket) ::_exit(2);
