@@ -54,9 +54,10 @@ void Machine::on_segment(Connection& c, Segment& segment) noexcept {
       on_syn_received_syn(c, segment)) {
     return;
   }
-  if (!passes_timestamps(c, segment)) return;
-  // RFC 5961 4.2: a SYN is answered whatever its sequence number.
+  // RFC 5961 4.2: a SYN is answered whatever its sequence number, and whatever its options: a peer
+  // that forgot the connection must learn of it.
   if (segment.has(wire::kTcpSyn) && !segment.has(wire::kTcpRst)) return challenge(c);
+  if (!passes_timestamps(c, segment)) return;
   if (!is_acceptable(c, segment)) return on_unacceptable(c, segment);
   if (segment.has(wire::kTcpRst)) return on_reset(c, segment);
   if (!segment.has(wire::kTcpAck)) {
@@ -109,7 +110,8 @@ bool Machine::is_acceptable(const Connection& c, const Segment& segment) const n
   const Seq last = segment.end() - 1;
   const bool last_in = last >= c.rcv_nxt && last < right;
   // A merged segment may begin before and end behind the window.
-  const bool covers = segment.seq < c.rcv_nxt && last >= right;
+  const bool covers =
+      segment.seq < c.rcv_nxt && segment.length() > bytes_between(segment.seq, c.rcv_nxt) + window;
   return first_in || last_in || covers;
 }
 

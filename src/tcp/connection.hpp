@@ -126,10 +126,10 @@ class Connection final : public TableHook, public WorkHook, public BlockedHook, 
   Seq rtt_next;  // next sample when this is acknowledged: one a flight (T-35)
   uint64_t syn_sent_ns = 0;
   bool syn_resent_early = false;  // after an old connection's ACK, once
-  uint64_t last_sent_ns = 0;
-  uint64_t progress_ns = 0;  // since when nothing new was acknowledged
-  uint64_t heard_ns = 0;     // last acceptable segment
-  uint32_t retries = 0;      // sends without an answer
+  uint64_t last_sent_ns = 0;      // payload
+  uint64_t progress_ns = 0;       // since when nothing new was acknowledged
+  uint64_t heard_ns = 0;          // last acceptable segment
+  uint32_t retries = 0;           // sends without an answer
   unsigned persist_backoff = 0;
   uint64_t retransmissions = 0;
   bool needs_output = false;
@@ -139,6 +139,8 @@ class Connection final : public TableHook, public WorkHook, public BlockedHook, 
   PacketQueue receive_queue;
   Reassembly reassembly;
   uint64_t unconsumed = 0;  // popped, but still with the application
+  // What small frags cost beyond their bytes: a page each, whatever is in it.
+  uint64_t queue_overhead = 0, unconsumed_overhead = 0;
   bool fin_received = false;
   AckNeed ack_need = AckNeed::none;
   uint32_t unacked_segments = 0;

@@ -203,7 +203,11 @@ void Machine::transmit_ready() noexcept {
     Connection* c = blocked_.pop_front();
     if (c == nullptr) return;
     pin(*c);
-    if (c->state >= TcpState::established) output(*c);
+    if (c->state == TcpState::syn_sent || c->state == TcpState::syn_received) {
+      (void)send_syn(*c);  // refused again: its timer goes on
+    } else {
+      output(*c);
+    }
     if (c->ack_need == AckNeed::now) send_ack(*c);
     unpin(*c);
   }

@@ -139,10 +139,14 @@ class Machine {
 
   // ---- receive.cc ----
   void on_text(Connection& c, Segment& segment) noexcept;
+  [[nodiscard]] Reassembly::Limits reassembly_limits(const Connection& c) const noexcept;
   void on_in_order(Connection& c, Segment& segment) noexcept;
+  [[nodiscard]] bool is_over_full(const Connection& c, uint32_t bytes) noexcept;
   [[nodiscard]] bool queue_in_order(Connection& c, PacketPtr packet) noexcept;
   void on_fin(Connection& c) noexcept;
-  [[nodiscard]] uint32_t receive_space(const Connection& c) const noexcept;
+  [[nodiscard]] static uint64_t receive_used(const Connection& c) noexcept;
+  [[nodiscard]] static uint32_t window_max(const Connection& c) noexcept;
+  [[nodiscard]] static uint32_t receive_space(const Connection& c) noexcept;
   [[nodiscard]] uint16_t advertise(Connection& c) noexcept;
 
   // ---- send.cc: what may be sent ----

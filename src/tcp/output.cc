@@ -64,6 +64,7 @@ bool Machine::transmit(Connection& c, PacketPtr packet, wire::TcpHeader& header)
     header.window = advertise(c);
     if (c.timestamps) header.options.timestamps = {timestamp(c), c.ts_recent};
   }
+  const size_t packet_bytes = packet->payload_size();
   switch (send_down(std::move(packet), header, c.local.address, c.remote.address)) {
     case ip::SendResult::sent:
       break;
@@ -79,7 +80,7 @@ bool Machine::transmit(Connection& c, PacketPtr packet, wire::TcpHeader& header)
       break;
   }
   counters_.segments_out.add();
-  c.last_sent_ns = now();
+  if (packet_bytes > 0) c.last_sent_ns = now();
   if ((header.flags & wire::kTcpAck) != 0) ack_was_sent(c);
   return true;
 }

@@ -47,7 +47,7 @@ Packet* Reassembly::first_ending_after(Seq seq) noexcept {
   return packet;
 }
 
-Reassembly::Result Reassembly::insert(PacketPtr packet, Seq seq, size_t packets_max) noexcept {
+Reassembly::Result Reassembly::insert(PacketPtr packet, Seq seq, const Limits& limits) noexcept {
   Result result = Result::duplicate;
   set_range(*packet, seq);
   Packet* following = first_ending_after(seq);
@@ -72,7 +72,7 @@ Reassembly::Result Reassembly::insert(PacketPtr packet, Seq seq, size_t packets_
       if (rest == nullptr) packet->trim(room);  // the rest is there, or comes again
       set_range(*packet, begin_of(*packet));
     }
-    const Result placed = place(following, std::move(packet), packets_max);
+    const Result placed = place(following, std::move(packet), limits);
     if (placed == Result::full) return Result::full;
     result = Result::queued;
     packet = std::move(rest);
@@ -81,20 +81,24 @@ Reassembly::Result Reassembly::insert(PacketPtr packet, Seq seq, size_t packets_
 }
 
 Reassembly::Result Reassembly::place(Packet* following, PacketPtr packet,
-                                     size_t packets_max) noexcept {
+                                     const Limits& limits) noexcept {
+  if (frags_ + packet->data().frag_count > limits.frags) return Result::full;
   Packet* before = following != nullptr ? queue_.previous(*following) : queue_.back();
   if (before != nullptr && end_of(*before) == begin_of(*packet)) {
     const int64_t size_before = static_cast<int64_t>(before->payload_size());
+    const size_t frags_before = before->data().frag_count;
     if (absorb(*before, *packet)) {
       queue_.resized(static_cast<int64_t>(before->payload_size()) - size_before);
+      frags_ += before->data().frag_count - frags_before;
       set_range(*before, begin_of(*before));
       hint_ = before;
       note_range(*before);
       return Result::queued;
     }
   }
-  if (queue_.count() >= packets_max) return Result::full;
+  if (queue_.count() >= limits.packets) return Result::full;
   Packet& placed = *packet;
+  frags_ += placed.data().frag_count;
   queue_.insert_before(following, std::move(packet));
   hint_ = &placed;
   note_range(placed);
@@ -106,6 +110,7 @@ PacketPtr Reassembly::take(Seq next) noexcept {
     if (begin_of(*first) > next) return nullptr;
     if (hint_ == first) hint_ = nullptr;
     PacketPtr packet = queue_.pop_front();
+    frags_ -= packet->data().frag_count;
     if (end_of(*packet) <= next) continue;
     const uint32_t old = bytes_between(begin_of(*packet), next);
     if (old > 0) packet->pull_frags(old);
@@ -162,6 +167,7 @@ size_t Reassembly::blocks(std::array<wire::TcpSackBlock, wire::kTcpSackBlocksMax
 
 void Reassembly::clear() noexcept {
   queue_.clear();
+  frags_ = 0;
   hint_ = nullptr;
   recent_count_ = 0;
 }

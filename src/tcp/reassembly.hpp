@@ -3,8 +3,8 @@
 // Of bytes that arrive twice the first copy is kept (T-24). What arrives next to what is there
 // joins its packet while that has frag slots, so that small segments do not use up the packets.
 // A FIN that came early is remembered by its sequence number (T-56).
-// Bounds: `packets_max` packets; bytes are bounded by the receive window the caller enforces.
-// Cost: insertion searches from the last insertion's place, O(distance); at worst packets_max steps.
+// Bounds: packets and frags (pages pinned) by Limits; bytes are bounded by the receive window the caller enforces.
+// Cost: insertion searches from the last insertion's place, O(distance); at worst Limits::packets steps.
 #pragma once
 
 #include <array>
@@ -20,13 +20,17 @@ namespace nobounce::tcp {
 class Reassembly {
  public:
   enum class Result : uint8_t { queued, duplicate, full };
+  struct Limits {
+    size_t packets = 0;
+    size_t frags = 0;
+  };
 
   [[nodiscard]] bool empty() const noexcept { return queue_.empty(); }
   [[nodiscard]] size_t packets() const noexcept { return queue_.count(); }
   [[nodiscard]] uint64_t bytes() const noexcept { return queue_.bytes(); }
 
   // `packet` has payload only, its first byte at `seq`. What fits of it is kept.
-  Result insert(PacketPtr packet, Seq seq, size_t packets_max) noexcept;
+  Result insert(PacketPtr packet, Seq seq, const Limits& limits) noexcept;
   // The packet that continues the stream at `next`, cut to begin there; null when it is missing.
   // What lies before `next` is dropped.
   [[nodiscard]] PacketPtr take(Seq next) noexcept;
@@ -44,10 +48,11 @@ class Reassembly {
 
  private:
   [[nodiscard]] Packet* first_ending_after(Seq seq) noexcept;
-  Result place(Packet* following, PacketPtr packet, size_t packets_max) noexcept;
+  Result place(Packet* following, PacketPtr packet, const Limits& limits) noexcept;
   void note_range(Packet& packet) noexcept;
 
   PacketQueue queue_;
+  size_t frags_ = 0;        // of all packets
   Packet* hint_ = nullptr;  // in the queue, or null
   std::optional<Seq> fin_;
   std::array<wire::TcpSackBlock, wire::kTcpSackBlocksMax> recent_{};

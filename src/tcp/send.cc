@@ -204,8 +204,9 @@ void Machine::arm_send_timer(Connection& c) noexcept {
   }
   uint64_t deadline = now() + delay;
   if (c.options.user_timeout_ns != 0 && c.retries > 0) {
-    const uint64_t since = outstanding ? c.progress_ns : c.heard_ns;
-    deadline = std::min(deadline, std::max(now(), since + c.options.user_timeout_ns));
+    // Not in the past: after a clock gap an answer must have its chance (T-64).
+    const uint64_t limit = (outstanding ? c.progress_ns : c.heard_ns) + c.options.user_timeout_ns;
+    if (limit > now()) deadline = std::min(deadline, limit);
   }
   c.send_timer_kind = kind;
   c.send_timer.arm(context_.timers, deadline);

@@ -148,7 +148,9 @@ class Layer final : public ip::Transport {
   void receive(PacketPtr packet, const ip::Ingress& ingress) noexcept override;
   void icmp_error(const ip::IcmpError& error) noexcept override;
   void transmit_ready() noexcept override;
-  // End of a receive burst: acknowledgements that were held for the batch go out (T-29).
+  // End of a receive burst: what windows and acknowledgements of the burst allow is sent, then the
+  // acknowledgements that were held, one a connection (T-29). A stretched acknowledgement covers at
+  // most a burst; duplicates and retransmissions never wait for it. Call after every burst.
   void end_of_burst() noexcept;
 
  private:

@@ -162,8 +162,8 @@ struct PairOptions {
   uint64_t seed = 1;
   WireOptions wire;
   tcp::LayerOptions left, right;
-  size_t packets = 8192;
-  uint64_t arena_bytes = 64 << 20;
+  size_t packets = 2048;
+  uint64_t arena_bytes = 16 << 20;
 };
 
 struct Pair {
