@@ -114,7 +114,15 @@ void Process::stop() noexcept {
     if (!is_running()) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  kill(pid_, SIGKILL);
+  kill_now();
+}
+
+void Process::signal(int number) noexcept {
+  if (is_running()) kill(pid_, number);
+}
+
+void Process::kill_now() noexcept {
+  signal(SIGKILL);
   (void)collect();
 }
 

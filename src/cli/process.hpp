@@ -38,6 +38,8 @@ class Process {
   [[nodiscard]] bool is_running();
   // Asks it to end (SIGTERM), insists after two seconds (SIGKILL), collects it.
   void stop() noexcept;
+  void signal(int number) noexcept;  // nothing when it has ended
+  void kill_now() noexcept;          // SIGKILL, and collects it
   // What it has written to standard error up to now: without waiting.
   [[nodiscard]] std::string error_text();
 

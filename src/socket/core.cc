@@ -9,7 +9,8 @@ namespace nobounce {
 void SocketCore::want_wake() noexcept { shard.has_news(*this); }
 
 void SocketCore::fail(std::errc reason) noexcept {
-  if (!closed.load(std::memory_order_relaxed)) {
+  // Also after an orderly close: what was not read by then is lost, and its reader must know.
+  if (error.load(std::memory_order_relaxed) == std::errc{}) {
     error.store(reason, std::memory_order_relaxed);
     closed.store(true, std::memory_order_release);
   }
@@ -70,7 +71,10 @@ void TcpCore::report_consumed() noexcept {
     shard.tcp().consumed(*connection, static_cast<size_t>(consumed - consumed_seen));
     consumed_seen = consumed;
   }
+  // A reader that emptied the ring meanwhile sleeps: what waited in tcp/ is news to it.
+  const bool waited = backlog_in_tcp.load(std::memory_order_relaxed);
   fill_received();
+  if (waited) want_wake();
 }
 
 bool TcpCore::has_send_room() const noexcept {

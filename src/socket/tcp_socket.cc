@@ -49,10 +49,18 @@ size_t take_received(TcpCore& core, CopyLedger& copies, MutableBytes buffer) noe
   return taken;
 }
 
+// Closed, and nothing more will come. After an orderly close tcp/ may still hold what `received` had
+// no room for: the stream ends behind that, not before.
+bool is_over(const TcpCore& core) noexcept {
+  return core.closed.load(std::memory_order_acquire) &&
+         (core.error.load(std::memory_order_relaxed) != std::errc{} ||
+          !core.backlog_in_tcp.load(std::memory_order_relaxed));
+}
+
 // Why nothing can be read any more; {} while it can.
 std::optional<SocketResult<size_t>> end_of_receive(TcpCore& core) noexcept {
   const bool at_end = core.end_of_stream.load(std::memory_order_acquire);
-  const bool closed = core.closed.load(std::memory_order_acquire);
+  const bool closed = is_over(core);
   if (!at_end && !closed && !core.receive_shut.load(std::memory_order_relaxed)) return {};
   if (!core.received.empty()) return {};  // filled before the flag was set
   const std::errc error = core.error.load(std::memory_order_relaxed);
@@ -281,8 +289,7 @@ SocketResult<void> TcpSocket::set_keepalive(bool on) noexcept {
 bool TcpSocket::is_readable() const noexcept {
   if (core_ == nullptr) return false;
   return !core_->received.empty() || core_->end_of_stream.load(std::memory_order_acquire) ||
-         core_->closed.load(std::memory_order_acquire) ||
-         core_->receive_shut.load(std::memory_order_relaxed);
+         is_over(*core_) || core_->receive_shut.load(std::memory_order_relaxed);
 }
 bool TcpSocket::is_writable() const noexcept {
   if (core_ == nullptr) return false;
