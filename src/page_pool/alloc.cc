@@ -1,4 +1,6 @@
 // The way out: cache, then ring, then the system. Consumer's thread only.
+#include <algorithm>
+
 #include "page_pool/pool_state.hpp"
 
 namespace nobounce {
@@ -74,6 +76,11 @@ bool PagePool::State::enter_pool(Page& head) noexcept {
   NB_ASSERT(head.order == options.order);
   NB_ASSERT(head.pool.load(std::memory_order_relaxed) == nullptr);
   if (options.map) {
+    // A bounce mapping copies what the page holds, left-overs of its last owner too (SW-32); the
+    // device would see them. Once a page's life in the pool (TM-60).
+    if (!is_shared(head) && options.device->bounces()) {
+      std::ranges::fill(private_bytes(head, 0, block_bytes(head)), std::byte{0});
+    }
     // Nothing waits for the first contents, and a full pool is no event to warn of (PP-23, PP-62).
     const auto address = options.device->map({.address = page_address(head),
                                               .size = block_bytes(head),

@@ -143,5 +143,6 @@ Result<std::unique_ptr<Stack>> StackSetUp::open_on(const StackOptions& options,
 }
 
 Shard& StackSetUp::shard(Stack& stack) noexcept { return *stack.core_->shard; }
+StackCore& StackSetUp::core(Stack& stack) noexcept { return *stack.core_; }
 
 }  // namespace nobounce

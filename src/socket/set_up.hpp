@@ -31,6 +31,8 @@ class StackSetUp {
                                                 const Surroundings& surroundings = {});
   // The shard behind a stack, for services that live on it (see shard.hpp) and for tests.
   static Shard& shard(Stack& stack) noexcept;
+  // Everything of it, for tests that look at memory and pools.
+  static StackCore& core(Stack& stack) noexcept;
 };
 
 }  // namespace nobounce

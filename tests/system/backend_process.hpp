@@ -1,0 +1,127 @@
+// The real back-end as a process of its own, and a guest stack on it: the product as a user runs it.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "nobounce/stack.hpp"
+#include "socket/set_up.hpp"
+#include "socket/stack_core.hpp"
+
+extern char** environ;
+
+namespace nobounce::test {
+
+using namespace std::chrono_literals;
+
+// A child process of this test; killed at the latest when the test ends.
+class Child {
+ public:
+  explicit Child(std::vector<std::string> words) {
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    const int status =
+        posix_spawn(&pid_, arguments[0], &actions, nullptr, arguments.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    EXPECT_EQ(status, 0) << arguments[0];
+  }
+  ~Child() {
+    if (pid_ > 0) kill(SIGKILL);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  void kill(int signal) {
+    ::kill(pid_, signal);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+  }
+  [[nodiscard]] bool is_running() const { return waitpid(pid_, nullptr, WNOHANG) == 0; }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+struct SystemTest : testing::Test {
+  static constexpr uint16_t kEcho = 7, kDiscard = 9, kSource = 19;
+  static constexpr IpAddress kPeer = IpAddress::v4(10, 77, 0, 1);
+
+  SystemTest() {
+    std::string name = std::filesystem::temp_directory_path() / "nobounce-system-XXXXXX";
+    directory = mkdtemp(name.data());
+    socket_path = directory + "/nb.sock";
+    start_backend();
+  }
+  ~SystemTest() override {
+    backend.reset();
+    std::filesystem::remove_all(directory);
+  }
+
+  void start_backend() {
+    backend = std::make_unique<Child>(
+        std::vector<std::string>{NOBOUNCE_PROGRAM, "backend", "--socket", socket_path});
+    struct stat status{};
+    for (int i = 0; i < 1000 && stat(socket_path.c_str(), &status) != 0; ++i) {
+      std::this_thread::sleep_for(10ms);
+    }
+  }
+
+  [[nodiscard]] StackOptions options(Mode mode) const {
+    StackOptions options;
+    options.net = "vhost-user:" + socket_path;
+    options.address = {IpAddress::v4(10, 77, 0, 2), 24};
+    options.mode = mode;
+    options.pool_bytes = 32 << 20;
+    options.private_bytes = 32 << 20;
+    options.connections_max = 2048;
+    return options;
+  }
+  [[nodiscard]] std::unique_ptr<Stack> open(Mode mode) const {
+    auto stack = Stack::open(options(mode));
+    EXPECT_TRUE(stack) << stack.error().to_string();
+    return stack ? std::move(*stack) : nullptr;
+  }
+  static TcpSocket connect(Stack& stack, uint16_t port) {
+    auto socket = stack.tcp_connect({kPeer, port}, 5s);
+    EXPECT_TRUE(socket) << static_cast<int>(socket.error());
+    if (!socket) return {};
+    socket->set_receive_timeout(20s);
+    socket->set_send_timeout(20s);
+    return std::move(*socket);
+  }
+
+  std::string directory;
+  std::string socket_path;
+  std::unique_ptr<Child> backend;
+};
+
+// Payload of letters only: no eight bytes of it can be taken for an address.
+inline std::byte letter(uint64_t seed, uint64_t position) {
+  return static_cast<std::byte>('A' + (position * 0x9e3779b97f4a7c15 + seed) % 23);
+}
+inline void fill_letters(MutableBytes bytes, uint64_t seed, uint64_t position) {
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = letter(seed, position + i);
+}
+
+inline std::string mode_name(const testing::TestParamInfo<Mode>& info) {
+  return info.param == Mode::nocopy ? "nocopy" : "bounce";
+}
+
+}  // namespace nobounce::test
