@@ -245,6 +245,31 @@ TEST_P(EndAfterFullRing, C132_all_bytes_then_end_of_stream) {
   EXPECT_EQ(received, sent);
 }
 
+// C132 again: both sides have closed while tcp/ still holds what the ring had no room for.
+TEST(TcpSocket, C132_an_orderly_close_cuts_off_nothing_that_was_not_yet_read) {
+  constexpr size_t kBytes = 3 << 20;  // three times what the ring holds
+  StackPair pair;
+  Connection c = connect(pair);
+  std::vector<std::byte> sent(kBytes);
+  fill_pattern(sent, 9, 0);
+  ASSERT_TRUE(c.server.shutdown(Shutdown::send).has_value());
+  ASSERT_EQ(c.client.send(sent), kBytes);
+  ASSERT_TRUE(c.client.shutdown(Shutdown::send).has_value());
+  std::byte byte{};
+  ASSERT_EQ(c.client.recv({&byte, 1}), 0u);
+  std::this_thread::sleep_for(50ms);  // the last ACKs: the server's side is closed too
+  std::vector<std::byte> received(kBytes + 1);
+  size_t done = 0;
+  for (;;) {
+    const auto taken = c.server.recv(MutableBytes(received).subspan(done));
+    ASSERT_TRUE(taken.has_value());
+    if (*taken == 0) break;
+    done += *taken;
+  }
+  received.resize(done);
+  EXPECT_TRUE(received == sent) << done << " of " << kBytes << " bytes";
+}
+
 INSTANTIATE_TEST_SUITE_P(Depths, EndAfterFullRing,
                          testing::Values(1, 2, TcpCore::kExtents - 1, TcpCore::kExtents,
                                          TcpCore::kExtents + 1, 3 * TcpCore::kExtents));
