@@ -9,7 +9,7 @@ namespace nobounce {
 void SocketCore::want_wake() noexcept { shard.has_news(*this); }
 
 void SocketCore::fail(std::errc reason) noexcept {
-  // Also after an orderly close: what was not read by then is lost, and its reader must know.
+  // Also after an orderly close: what tcp/ still held is lost, and its reader must know.
   if (error.load(std::memory_order_relaxed) == std::errc{}) {
     error.store(reason, std::memory_order_relaxed);
     closed.store(true, std::memory_order_release);
@@ -57,8 +57,8 @@ void TcpCore::fill_received() noexcept {
     const bool pushed = received.try_push(Extent{frag.page, frag.offset, frag.size});
     NB_ASSERT(pushed);
   }
-  // The flag before the last look: the application looks at it after it made room (no lost wake-up).
-  backlog_in_tcp.store(room == 0, std::memory_order_relaxed);
+  // Released after the pieces: who sees that nothing is left in tcp/ sees them all in the ring.
+  backlog_in_tcp.store(room == 0, std::memory_order_release);
   if (tcp.at_end(*connection)) end_of_stream.store(true, std::memory_order_release);
 }
 

@@ -452,7 +452,11 @@ void Shard::shut_down(const std::string& why) noexcept {
   while (to_push_.pop_front() != nullptr) {
   }
   for (SocketCore* core = live_.front(); core != nullptr; core = live_.next(*core)) {
-    if (core->kind == SocketCore::Kind::tcp) static_cast<TcpCore&>(*core).connection = nullptr;
+    if (core->kind == SocketCore::Kind::tcp) {
+      auto& tcp_core = static_cast<TcpCore&>(*core);
+      tcp_core.connection = nullptr;
+      tcp_core.backlog_in_tcp.store(false, std::memory_order_release);
+    }
     core->fail(std::errc::network_down);
   }
   udp_.reset();

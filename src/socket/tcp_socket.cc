@@ -49,12 +49,11 @@ size_t take_received(TcpCore& core, CopyLedger& copies, MutableBytes buffer) noe
   return taken;
 }
 
-// Closed, and nothing more will come. After an orderly close tcp/ may still hold what `received` had
-// no room for: the stream ends behind that, not before.
+// Closed, and nothing more will come. tcp/ may still hold what `received` had no room for, also after
+// a reset: the stream, or the error, comes behind that (C132).
 bool is_over(const TcpCore& core) noexcept {
   return core.closed.load(std::memory_order_acquire) &&
-         (core.error.load(std::memory_order_relaxed) != std::errc{} ||
-          !core.backlog_in_tcp.load(std::memory_order_relaxed));
+         !core.backlog_in_tcp.load(std::memory_order_acquire);
 }
 
 // Why nothing can be read any more; {} while it can.

@@ -270,6 +270,32 @@ TEST(TcpSocket, C132_an_orderly_close_cuts_off_nothing_that_was_not_yet_read) {
   EXPECT_TRUE(received == sent) << done << " of " << kBytes << " bytes";
 }
 
+TEST_P(EndAfterFullRing, C132_all_bytes_then_the_reset) {
+  StackPair pair;
+  Connection c = connect(pair);
+  ASSERT_TRUE(c.client.set_nodelay(true).has_value());
+  for (size_t i = 0; i < GetParam(); ++i) {
+    const std::byte byte{static_cast<unsigned char>(i)};
+    ASSERT_EQ(c.client.send({&byte, 1}), 1u);
+    if (i % 16 == 0) std::this_thread::sleep_for(100us);
+  }
+  std::this_thread::sleep_for(100ms);  // all of it is there
+  c.client.abort();
+  std::this_thread::sleep_for(20ms);
+  std::vector<std::byte> buffer(7);
+  size_t received = 0;
+  for (;;) {
+    const auto taken = c.server.recv(buffer);
+    if (!taken) {
+      EXPECT_EQ(taken.error(), std::errc::connection_reset);
+      break;
+    }
+    ASSERT_GT(*taken, 0u);
+    received += *taken;
+  }
+  EXPECT_EQ(received, GetParam());
+}
+
 INSTANTIATE_TEST_SUITE_P(Depths, EndAfterFullRing,
                          testing::Values(1, 2, TcpCore::kExtents - 1, TcpCore::kExtents,
                                          TcpCore::kExtents + 1, 3 * TcpCore::kExtents));
