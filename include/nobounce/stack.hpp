@@ -37,25 +37,25 @@ enum class Drive : uint8_t {
 };
 
 struct StackOptions {
-  std::string net;                      // "vhost-user:PATH"; ",server" waits for the back-end
-  IpPrefix address;                     // "10.77.0.2/24"
+  std::string net;   // "vhost-user:PATH"; ",server" waits for the back-end
+  IpPrefix address;  // "10.77.0.2/24"
   std::optional<IpAddress> gateway;
-  std::optional<MacAddress> mac;        // default: the device's, else a random local one
-  std::optional<uint16_t> mtu;          // default: the device's, else 1500
+  std::optional<MacAddress> mac;  // default: the device's, else a random local one
+  std::optional<uint16_t> mtu;    // default: the device's, else 1500
   Mode mode = Mode::nocopy;
-  unsigned nocopy_tx_percent = 45;      // of the pool; ignored in bounce mode
+  unsigned nocopy_tx_percent = 45;  // of the pool; ignored in bounce mode
   unsigned nocopy_rx_percent = 45;
-  uint64_t pool_bytes = 64 << 20;       // shared memory: bounce slots and nocopy pages
-  uint64_t private_bytes = 64 << 20;    // private pages for what does not fit there
-  bool huge_pages = false;              // prefer huge pages; falls back with a notice
-  uint16_t queue_size = 1024;           // descriptors a virtqueue, power of two
+  uint64_t pool_bytes = 64 << 20;     // shared memory: bounce slots and nocopy pages
+  uint64_t private_bytes = 64 << 20;  // private pages for what does not fit there
+  bool huge_pages = false;            // prefer huge pages; falls back with a notice
+  uint16_t queue_size = 1024;         // descriptors a virtqueue, power of two
   Drive drive = Drive::io_thread;
-  uint64_t spin_ns = 50'000;            // polls that long without work before it sleeps
-  uint32_t send_buffer = 4 << 20;       // bytes a TCP socket
+  uint64_t spin_ns = 50'000;       // polls that long without work before it sleeps
+  uint32_t send_buffer = 4 << 20;  // bytes a TCP socket
   uint32_t receive_buffer = 4 << 20;
   size_t connections_max = 4096;
-  std::string capture;                  // pcapng file of all frames, from private copies
-  std::string counters;                 // publish counters under this name ("" = not at all)
+  std::string capture;   // pcapng file of all frames, from private copies
+  std::string counters;  // publish counters under this name ("" = not at all)
 };
 
 struct CounterValue {

@@ -42,7 +42,7 @@ struct BackendOptions {
   uint16_t queue_size_limit = 1024;  // power of two
   uint64_t feature_mask = ~uint64_t{0};
   bool once = false;  // end when the first front-end has left
-  uint64_t spin_ns = 50'000;
+  uint64_t spin_ns = 8'000;
   bool isolate = false;  // run_backend(): not dumpable, system-call filter
   std::string counters;  // publish under this name ("" = not at all)
 };

@@ -46,7 +46,7 @@ struct ShardOptions {
   size_t listeners_max = 64;
   size_t udp_max = 256;
   size_t packets = 16384;
-  uint64_t spin_ns = 50'000;
+  uint64_t spin_ns = 8'000;
   uint32_t send_buffer = 4 << 20;
   tcp::ConnectionOptions connection;
   bool inline_drive = false;
