@@ -62,8 +62,8 @@ class TcpSocket {
 
   [[nodiscard]] bool is_open() const noexcept { return core_ != nullptr; }
   // What a call would do right now.
-  [[nodiscard]] bool is_readable() const noexcept;  // data, end of stream or an error
-  [[nodiscard]] bool is_writable() const noexcept;  // room, or an error
+  [[nodiscard]] bool is_readable() const noexcept;                // data, end of stream or an error
+  [[nodiscard]] bool is_writable() const noexcept;                // room, or an error
   [[nodiscard]] std::optional<std::errc> error() const noexcept;  // why it was closed
   [[nodiscard]] Endpoint local() const noexcept;
   [[nodiscard]] Endpoint remote() const noexcept;

@@ -8,9 +8,9 @@ namespace nobounce {
 
 }  // namespace nobounce
 
-#define NB_ASSERT(condition)                                                  \
-  (__builtin_expect(static_cast<bool>(condition), 1)                          \
-       ? static_cast<void>(0)                                                 \
+#define NB_ASSERT(condition)                         \
+  (__builtin_expect(static_cast<bool>(condition), 1) \
+       ? static_cast<void>(0)                        \
        : ::nobounce::assert_failed(#condition, __FILE__, __LINE__))
 
 // For checks that are not O(1): debug and sanitizer builds only.

@@ -18,8 +18,8 @@ void set_this_thread_kind(ThreadKind kind) noexcept { thread_kind = kind; }
 CopyLedger::CopyLedger(CounterRegistry& registry) {
   for (size_t thread = 0; thread < kThreadKinds; ++thread) {
     for (size_t kind = 0; kind < kCopyKinds; ++kind) {
-      cells_[thread][kind] = registry.counter(
-          fmt::format("copy.{}.{}_bytes", kThreadNames[thread], kCopyNames[kind]));
+      cells_[thread][kind] =
+          registry.counter(fmt::format("copy.{}.{}_bytes", kThreadNames[thread], kCopyNames[kind]));
     }
   }
 }

@@ -14,10 +14,10 @@ namespace nobounce {
 
 enum class ThreadKind : uint8_t { application, io };
 enum class CopyKind : uint8_t {
-  send,    // application memory -> socket buffer
-  receive, // socket buffer -> application memory
-  bounce,  // swiotlb: original <-> bounce slot, payload pages
-  header,  // packet headers into or out of shared memory
+  send,     // application memory -> socket buffer
+  receive,  // socket buffer -> application memory
+  bounce,   // swiotlb: original <-> bounce slot, payload pages
+  header,   // packet headers into or out of shared memory
 };
 inline constexpr size_t kThreadKinds = 2;
 inline constexpr size_t kCopyKinds = 4;

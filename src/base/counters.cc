@@ -105,8 +105,8 @@ std::vector<CounterSample> CounterRegistry::samples() const {
   std::vector<CounterSample> samples;
   const uint64_t count = table_->count.load(std::memory_order_acquire);
   for (uint64_t i = 0; i < count; ++i) {
-    samples.push_back({table_->entries[i].name,
-                       table_->entries[i].value.load(std::memory_order_relaxed)});
+    samples.push_back(
+        {table_->entries[i].name, table_->entries[i].value.load(std::memory_order_relaxed)});
   }
   return samples;
 }
@@ -128,13 +128,13 @@ Result<std::string> runtime_directory() {
                          : fmt::format("/dev/shm/nobounce-{}", geteuid());
   const std::string operation = "use runtime directory " + path;
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(operation);
-  struct stat status {};
+  struct stat status{};
   if (lstat(path.c_str(), &status) != 0) return fail_errno(operation);
   if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
     return fail(std::errc::permission_denied, operation, "it is not a directory of ours alone",
                 "remove it, or chmod 700 it");
   }
-  struct statfs fs {};
+  struct statfs fs{};
   if (statfs(path.c_str(), &fs) != 0) return fail_errno(operation);
   if (fs.f_type != kTmpfsMagic && fs.f_type != kRamfsMagic) {
     return fail(std::errc::not_supported, operation,

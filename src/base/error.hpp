@@ -11,8 +11,7 @@ namespace nobounce {
 
 [[nodiscard]] inline std::unexpected<Error> fail(std::errc code, std::string operation,
                                                  std::string cause, std::string hint = {}) {
-  return std::unexpected(
-      Error{code, std::move(operation), std::move(cause), std::move(hint)});
+  return std::unexpected(Error{code, std::move(operation), std::move(cause), std::move(hint)});
 }
 
 // From errno as the last system call left it.

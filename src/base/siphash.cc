@@ -29,8 +29,8 @@ struct State {
 }  // namespace
 
 uint64_t siphash(const SipKey& key, Bytes bytes) noexcept {
-  State state{key.k0 ^ 0x736f6d6570736575, key.k1 ^ 0x646f72616e646f6d,
-              key.k0 ^ 0x6c7967656e657261, key.k1 ^ 0x7465646279746573};
+  State state{key.k0 ^ 0x736f6d6570736575, key.k1 ^ 0x646f72616e646f6d, key.k0 ^ 0x6c7967656e657261,
+              key.k1 ^ 0x7465646279746573};
   const size_t whole = bytes.size() & ~size_t{7};
   for (size_t i = 0; i < whole; i += 8) state.absorb(load_le<uint64_t>(bytes, i));
   uint64_t last = uint64_t{bytes.size()} << 56;

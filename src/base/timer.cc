@@ -78,8 +78,7 @@ void TimerQueue::sift_down(size_t position) noexcept {
   for (;;) {
     size_t child = 2 * position + 1;
     if (child >= heap_.size()) break;
-    if (child + 1 < heap_.size() &&
-        heap_[child + 1]->deadline_ns_ < heap_[child]->deadline_ns_) {
+    if (child + 1 < heap_.size() && heap_[child + 1]->deadline_ns_ < heap_[child]->deadline_ns_) {
       ++child;
     }
     if (timer->deadline_ns_ <= heap_[child]->deadline_ns_) break;

@@ -38,9 +38,9 @@
 
 namespace nobounce {
 
-inline constexpr size_t kHeadBytes = 256;       // headroom + headers of one packet
-inline constexpr size_t kHeaderWindow = 192;    // of a received frame copied to private memory
-inline constexpr size_t kFragsMax = 18;         // 64 KiB + headers in 4 KiB pages
+inline constexpr size_t kHeadBytes = 256;     // headroom + headers of one packet
+inline constexpr size_t kHeaderWindow = 192;  // of a received frame copied to private memory
+inline constexpr size_t kFragsMax = 18;       // 64 KiB + headers in 4 KiB pages
 inline constexpr size_t kPacketBytesMax = 65535 + 18;
 
 struct Frag {
@@ -55,18 +55,18 @@ class PacketPtr;
 class PacketData {
  public:
   uint32_t references = 1;
-  uint8_t flags = 0;        // NotifierFlags
+  uint8_t flags = 0;  // NotifierFlags
   uint8_t frag_count = 0;
-  uint32_t bytes = 0;       // sum of frag sizes
+  uint32_t bytes = 0;  // sum of frag sizes
   Notifier* notifier = nullptr;
   std::array<Frag, kFragsMax> frags;
 };
 
 // What the device said or must do about checksums.
 enum class Checksum : uint8_t {
-  none,      // TX: nothing to do. RX: must be verified in software.
-  partial,   // TX: the device (or netdev's fall-back) completes from csum_start. RX: not yet filled,
-             // content vouched for by the device: never compare (virtio 5.1.6.4)
+  none,     // TX: nothing to do. RX: must be verified in software.
+  partial,  // TX: the device (or netdev's fall-back) completes from csum_start. RX: not yet filled,
+            // content vouched for by the device: never compare (virtio 5.1.6.4)
   verified,  // RX: the device vouches for it
 };
 
@@ -82,9 +82,7 @@ class Packet : public ListHook {
     return MutableBytes(head_bytes_).subspan(head_start_, head_size_);
   }
   [[nodiscard]] size_t headroom() const noexcept { return head_start_; }
-  [[nodiscard]] size_t tailroom() const noexcept {
-    return kHeadBytes - head_start_ - head_size_;
-  }
+  [[nodiscard]] size_t tailroom() const noexcept { return kHeadBytes - head_start_ - head_size_; }
   // Grows the head at the front; the new bytes are unwritten. Asserts headroom.
   MutableBytes push(size_t bytes) noexcept;
   // Drops bytes from the front of the head. Asserts that the head holds them.
@@ -120,13 +118,13 @@ class Packet : public ListHook {
   // ---- fields ----
   Checksum checksum = Checksum::none;
   Gso gso = Gso::none;
-  uint16_t gso_size = 0;       // MSS
-  uint16_t gso_segments = 1;   // RX: how many wire segments this stands for (ACK policy, G-9)
-  uint16_t csum_start = 0;     // from the head's first byte when handed to the device
+  uint16_t gso_size = 0;      // MSS
+  uint16_t gso_segments = 1;  // RX: how many wire segments this stands for (ACK policy, G-9)
+  uint16_t csum_start = 0;    // from the head's first byte when handed to the device
   uint16_t csum_offset = 0;
-  uint16_t link_header = 0;    // RX: size of the link header already pulled
-  uint16_t queue = 0;          // queue pair it came from or goes to
-  uint64_t time_ns = 0;        // when received
+  uint16_t link_header = 0;  // RX: size of the link header already pulled
+  uint16_t queue = 0;        // queue pair it came from or goes to
+  uint64_t time_ns = 0;      // when received
   // The transport's own, while it owns the packet (sequence numbers, send times).
   struct Transport {
     uint32_t sequence = 0;

@@ -45,11 +45,7 @@ std::expected<ArpView, HeaderCause> ArpView::parse(Bytes packet) noexcept {
   return ArpView(packet.first(kArpSize));
 }
 
-MacAddress ArpView::sender_mac() const noexcept {
-  return load_mac(packet_, 8);
-}
-MacAddress ArpView::target_mac() const noexcept {
-  return load_mac(packet_, 18);
-}
+MacAddress ArpView::sender_mac() const noexcept { return load_mac(packet_, 8); }
+MacAddress ArpView::target_mac() const noexcept { return load_mac(packet_, 18); }
 
 }  // namespace nobounce::wire

@@ -26,11 +26,7 @@ std::expected<EthernetView, HeaderCause> EthernetView::parse(Bytes frame) noexce
   return EthernetView(frame.first(kEthernetHeaderSize));
 }
 
-MacAddress EthernetView::destination() const noexcept {
-  return load_mac(header_, 0);
-}
-MacAddress EthernetView::source() const noexcept {
-  return load_mac(header_, 6);
-}
+MacAddress EthernetView::destination() const noexcept { return load_mac(header_, 0); }
+MacAddress EthernetView::source() const noexcept { return load_mac(header_, 6); }
 
 }  // namespace nobounce::wire

@@ -148,9 +148,7 @@ VhostUserResult<VhostUserU64> VhostUserU64::parse(Bytes bytes) noexcept {
   return VhostUserU64{host<uint64_t>(bytes, 0)};
 }
 
-void VhostUserU64::emit(MutableBytes to) const noexcept {
-  put<uint64_t>(to, 0, value);
-}
+void VhostUserU64::emit(MutableBytes to) const noexcept { put<uint64_t>(to, 0, value); }
 
 VhostUserResult<VringFd> VringFd::parse(Bytes bytes) noexcept {
   if (bytes.size() != kBytes) return bad(VhostUserFault::bad_size);

@@ -35,9 +35,7 @@ inline constexpr size_t kAvailIndex = 2;  // u16
 inline constexpr size_t kAvailRing = 4;   // u16 an entry
 inline constexpr uint16_t kAvailNoInterrupt = 1;
 
-[[nodiscard]] constexpr size_t avail_entry(size_t slot) noexcept {
-  return kAvailRing + 2 * slot;
-}
+[[nodiscard]] constexpr size_t avail_entry(size_t slot) noexcept { return kAvailRing + 2 * slot; }
 // u16 at the end of the ring: the driver wants to be told after this completion.
 [[nodiscard]] constexpr size_t avail_used_event(size_t queue_size) noexcept {
   return kAvailRing + 2 * queue_size;
@@ -73,9 +71,7 @@ inline constexpr uint16_t kUsedNoNotify = 1;
 }
 
 // ---- feature bits ----
-[[nodiscard]] constexpr uint64_t feature(unsigned bit) noexcept {
-  return uint64_t{1} << bit;
-}
+[[nodiscard]] constexpr uint64_t feature(unsigned bit) noexcept { return uint64_t{1} << bit; }
 
 inline constexpr uint64_t kNetCsum = feature(0);
 inline constexpr uint64_t kNetGuestCsum = feature(1);

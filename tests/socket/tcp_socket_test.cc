@@ -240,7 +240,8 @@ TEST_P(EndAfterFullRing, C132_all_bytes_then_end_of_stream) {
     const auto taken = c.server.recv(buffer);
     ASSERT_TRUE(taken.has_value());
     if (*taken == 0) break;
-    received.insert(received.end(), buffer.begin(), buffer.begin() + static_cast<ptrdiff_t>(*taken));
+    received.insert(received.end(), buffer.begin(),
+                    buffer.begin() + static_cast<ptrdiff_t>(*taken));
   }
   EXPECT_EQ(received, sent);
 }
@@ -317,9 +318,7 @@ TEST(TcpSocket, broken_device_ends_every_wait_within_a_second) {  // C136, TM-24
     std::byte byte{};
     EXPECT_EQ(c.client.recv({&byte, 1}), std::unexpected(std::errc::network_down));
   });
-  std::thread accepter([&c] {
-    EXPECT_EQ(c.listener.accept().error(), std::errc::network_down);
-  });
+  std::thread accepter([&c] { EXPECT_EQ(c.listener.accept().error(), std::errc::network_down); });
   std::thread writer([&c] {
     std::vector<std::byte> data(16 << 20);
     const auto sent = c.client.send(data);
@@ -362,7 +361,8 @@ TEST(TcpListener, interrupt_ends_a_waiting_accept) {
   StackPair pair;
   auto listener = pair.right->tcp_listen(right_endpoint(80));
   ASSERT_TRUE(listener.has_value());
-  std::thread waiting([&] { EXPECT_EQ(listener->accept().error(), std::errc::operation_canceled); });
+  std::thread waiting(
+      [&] { EXPECT_EQ(listener->accept().error(), std::errc::operation_canceled); });
   std::this_thread::sleep_for(20ms);
   listener->interrupt();
   waiting.join();
@@ -384,7 +384,8 @@ TEST(UdpSocket, datagrams_keep_their_bounds) {  // N-10
   ASSERT_TRUE(a.has_value());
   ASSERT_TRUE(b.has_value());
   std::vector<std::byte> buffer(2000);
-  for (const size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{150}, size_t{1000}, size_t{1472}}) {
+  for (const size_t size :
+       {size_t{0}, size_t{1}, size_t{63}, size_t{150}, size_t{1000}, size_t{1472}}) {
     std::vector<std::byte> data(size);
     fill_pattern(data, size, 0);
     ASSERT_EQ(a->send_to(data, right_endpoint(6000)), size);

@@ -236,12 +236,8 @@ WireLink::WireLink(Clock& clock, uint64_t seed, ShardContext& left, ShardContext
 
 WireLink::~WireLink() = default;
 
-NetDevice& WireLink::left() noexcept {
-  return *ends_[0];
-}
-NetDevice& WireLink::right() noexcept {
-  return *ends_[1];
-}
+NetDevice& WireLink::left() noexcept { return *ends_[0]; }
+NetDevice& WireLink::right() noexcept { return *ends_[1]; }
 
 std::optional<uint64_t> WireLink::next_arrival_ns() const {
   std::optional<uint64_t> next;
@@ -313,9 +309,7 @@ void WireLink::impair(int from, WireFrame frame) {
 ScriptDevice::ScriptDevice(ShardContext& context, Options options)
     : context_(context), options_(options) {}
 
-void ScriptDevice::inject(WireFrame frame) {
-  injected_.push_back(std::move(frame));
-}
+void ScriptDevice::inject(WireFrame frame) { injected_.push_back(std::move(frame)); }
 
 std::optional<WireFrame> ScriptDevice::pop() {
   if (sent_.empty()) return std::nullopt;
