@@ -101,7 +101,7 @@ Backend::Backend(const BackendOptions& options, ServiceFactory services, Listene
       services_(std::move(services)),
       registry_(std::move(registry)),
       counters_(*registry_),
-      watchdog_(counters_),
+      watchdog_(counters_.calls_rescued),
       listener_(std::move(listener)),
       stop_event_(std::move(stop_event)) {}
 

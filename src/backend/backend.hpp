@@ -22,11 +22,11 @@
 #include "backend/connection.hpp"
 #include "backend/counters.hpp"
 #include "backend/listener.hpp"
-#include "backend/peer_event.hpp"
 #include "backend/service.hpp"
 #include "backend/session.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/peer_event.hpp"
 #include "nobounce/address.hpp"
 
 namespace nobounce::backend {

@@ -25,8 +25,8 @@
 
 #include "backend/counters.hpp"
 #include "backend/guest_memory.hpp"
-#include "backend/peer_event.hpp"
 #include "base/log.hpp"
+#include "base/peer_event.hpp"
 #include "memory/shared.hpp"
 
 namespace nobounce::backend {

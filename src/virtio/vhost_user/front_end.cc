@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/peer_event.hpp"
 #include "virtio/vhost_user/channel.hpp"
 #include "virtio/vhost_user/connect.hpp"
 #include "wire/vhost_user.hpp"
@@ -42,7 +43,10 @@ constexpr uint64_t kUserSpace = uint64_t{1} << 40;
 class FrontEnd final : public Transport {
  public:
   FrontEnd(UniqueFd socket, const FrontEndOptions& options, WaitBudget budget)
-      : channel_(std::move(socket), options.path), mtu_(options.mtu), budget_(budget) {}
+      : channel_(std::move(socket), options.path),
+        mtu_(options.mtu),
+        budget_(budget),
+        watchdog_(options.kicks_rescued) {}
   ~FrontEnd() override { stop(); }
 
   Result<void> greet();
@@ -94,8 +98,9 @@ class FrontEnd final : public Transport {
   uint16_t queue_pairs_max_ = 1;
   SharedRegion* region_ = nullptr;
   std::vector<uint16_t> rings_;  // virtqueue numbers, in order of set-up
-  std::vector<UniqueFd> kicks_;  // by virtqueue number
-  std::vector<UniqueFd> calls_;  // by pair
+  SignalWatchdog watchdog_;
+  std::vector<PeerEvent> kicks_;  // by virtqueue number
+  std::vector<UniqueFd> calls_;   // by pair
   bool stopped_ = false;
   std::atomic<bool> stopping_{false};
   std::atomic<const char*> failure_{nullptr};
@@ -238,11 +243,11 @@ Result<void> FrontEnd::set_up_queue(const QueueLayout& layout) {
   NB_ASSERT(layout.index < 2 * queue_pairs_max_);
   const auto call = call_for(layout.index);
   if (!call) return std::unexpected(call.error());
-  UniqueFd kick(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!kick.is_open()) return fail_errno("make an eventfd", "raise the limit of open files");
-  if (auto told = tell_ring(layout, kick.get(), *call); !told) return told;
+  auto kick = PeerEvent::adopt(UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), &watchdog_);
+  if (!kick) return fail_errno("make an eventfd", "raise the limit of open files");
+  if (auto told = tell_ring(layout, kick->fd(), *call); !told) return told;
   if (layout.index >= kicks_.size()) kicks_.resize(layout.index + size_t{1});
-  kicks_[layout.index] = std::move(kick);
+  kicks_[layout.index] = std::move(*kick);
   rings_.push_back(layout.index);
   return {};
 }
@@ -284,6 +289,7 @@ Result<void> FrontEnd::start() {
       !done) {
     return done;
   }
+  watchdog_.set_active(true);  // until the end: others may notify while stop() runs
   for (const uint16_t ring : rings_) notify(ring);
   return {};
 }
@@ -318,12 +324,9 @@ void FrontEnd::stop() noexcept {
 // ---- while it runs ----------------------------------------------------------------------------
 
 void FrontEnd::notify(uint16_t queue) noexcept {
-  if (queue >= kicks_.size()) return;
-  pollfd kick{.fd = kicks_[queue].get(), .events = POLLOUT, .revents = 0};
-  // Not writable: the counter is saturated, a kick is pending already.
-  if (::poll(&kick, 1, 0) != 1 || (kick.revents & POLLOUT) == 0) return;
-  const uint64_t one = 1;
-  (void)!::write(kick.fd, &one, sizeof one);
+  if (queue >= kicks_.size() || !kicks_[queue].is_open()) return;
+  // Saturated: a kick is pending already.
+  static_cast<void>(kicks_[queue].signal());
 }
 
 const char* FrontEnd::failure() noexcept {

@@ -14,10 +14,10 @@
 // MAC, MTU and link status come from the back-end where it offers CONFIG, else they are emulated
 // here and not acknowledged to it.
 //
-// Kicks: an eventfd that the peer shares and can saturate or make blocking. The state is looked at
-// before the write; a saturated counter means that a kick is pending (TM-86). What is left: a peer
-// that has made it blocking and saturates it between our look and our write holds that one write
-// until the counter is read.
+// Kicks: an eventfd that the peer shares and can saturate or make blocking at any time; a saturated
+// counter means that a kick is pending. A write that blocks nevertheless is ended by a watchdog
+// thread, one a front-end (TM-86, base/peer_event.hpp): notify() of one queue is for one thread at a
+// time.
 //
 // Threads and costs: see transport.hpp. failure() is one poll of the socket.
 // Spec: virtio.md 11, 12.1, 14; TM-25, TM-63, TM-73, TM-74, TM-77, TM-86; C119.
@@ -29,6 +29,7 @@
 #include <string>
 
 #include "base/clock.hpp"
+#include "base/counters.hpp"
 #include "virtio/transport.hpp"
 
 namespace nobounce::virtio::vhost_user {
@@ -47,6 +48,8 @@ struct FrontEndOptions {
   // Told to the back-end (NET_SET_MTU) where it wants to know, and reported as the device's when
   // the back-end has none of its own.
   std::optional<uint16_t> mtu = std::nullopt;
+  // The peer made a kick block; the watchdog ended it.
+  SharedCounter kicks_rescued = {};
 };
 
 [[nodiscard]] Result<std::unique_ptr<Transport>> connect(const FrontEndOptions& options);

@@ -6,8 +6,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/log.hpp"
 #include "memory/shared_region.hpp"
@@ -389,6 +391,33 @@ TEST_F(FrontEndTest, TM86_a_saturated_blocking_kick_does_not_block) {
   (*transport)->notify(0);
   ASSERT_EQ(::read(kick, &count, sizeof count), 8);
   EXPECT_EQ(count, 1U);
+}
+
+// The same in the window between our look and our write: a back-end that never stops.
+TEST_F(FrontEndTest, TM86_a_racing_back_end_cannot_stop_the_thread) {
+  CounterRegistry registry;
+  ScriptedBackEnd back_end;
+  back_end.listen(path_);
+  FrontEndOptions asked = options();
+  asked.kicks_rescued = registry.counter("rescued");
+  auto transport = run(asked);
+  ASSERT_TRUE(transport);
+  const int kick = back_end.messages(Request::set_vring_kick).at(0).fds.at(0);
+  std::atomic<bool> stop{false};
+  std::thread attacker([&] {
+    const uint64_t most = ~uint64_t{0} - 1;
+    while (!stop.load(std::memory_order_relaxed)) {
+      ::fcntl(kick, F_SETFL, O_NONBLOCK);
+      static_cast<void>(!::write(kick, &most, sizeof most));
+      ::fcntl(kick, F_SETFL, 0);
+    }
+    ::fcntl(kick, F_SETFL, O_NONBLOCK);
+  });
+  // Each block costs up to 200 ms; the bound is on work, the test's time-out on blocking.
+  for (int i = 0; i < 20000 && registry.value("rescued") < 3; ++i) (*transport)->notify(0);
+  stop.store(true);
+  attacker.join();
+  RecordProperty("rescued", static_cast<int>(registry.value("rescued")));
 }
 
 TEST_F(FrontEndTest, a_pair_has_one_call_fd) {

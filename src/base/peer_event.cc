@@ -1,14 +1,16 @@
-#include "backend/peer_event.hpp"
+#include "base/peer_event.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 
-namespace nobounce::backend {
+namespace nobounce {
 namespace {
 
 constexpr auto kWatchPeriod = std::chrono::milliseconds(100);
@@ -27,8 +29,8 @@ bool is_eventfd(int fd) noexcept {
 
 // ---- watchdog ---------------------------------------------------------------------------------
 
-SignalWatchdog::SignalWatchdog(BackendCounters& counters)
-    : counters_(counters), thread_([this] { run(); }) {}
+SignalWatchdog::SignalWatchdog(SharedCounter rescued)
+    : rescued_(rescued), thread_([this] { run(); }) {}
 
 SignalWatchdog::~SignalWatchdog() {
   {
@@ -47,18 +49,23 @@ void SignalWatchdog::set_active(bool active) noexcept {
   wake_.notify_one();
 }
 
-void SignalWatchdog::close(UniqueFd fd) noexcept {
+void SignalWatchdog::add(Watch& watch) {
   const std::lock_guard guard(lock_);
+  watches_.push_back(&watch);
+}
+
+void SignalWatchdog::remove(Watch& watch, UniqueFd fd) noexcept {
+  const std::lock_guard guard(lock_);
+  std::erase(watches_, &watch);
   fd.reset();
 }
 
 void SignalWatchdog::run() noexcept {
   std::unique_lock guard(lock_);
-  uint64_t seen = 0;
   while (!stopping_) {
     if (active_) {
       wake_.wait_for(guard, kWatchPeriod);
-      look(seen);
+      for (Watch* watch : watches_) look(*watch);
     } else {
       wake_.wait(guard);
     }
@@ -66,16 +73,18 @@ void SignalWatchdog::run() noexcept {
 }
 
 // With the lock held: no watched fd is closed meanwhile.
-void SignalWatchdog::look(uint64_t& seen) noexcept {
-  const int fd = fd_.load(std::memory_order_acquire);  // pairs with enter()
-  const uint64_t sequence = sequence_.load(std::memory_order_relaxed);
-  if (fd >= 0 && sequence == seen) {
-    uint64_t count = 0;
-    const iovec target{&count, sizeof count};
-    // Never waits: an emptied counter means that the writer is free already.
-    if (::preadv2(fd, &target, 1, -1, RWF_NOWAIT) > 0) counters_.calls_rescued.add();
-  }
-  seen = sequence;
+void SignalWatchdog::look(Watch& watch) noexcept {
+  const uint64_t sequence = watch.sequence_.load(std::memory_order_relaxed);
+  const bool stays = sequence % 2 == 1 && sequence == watch.seen_;
+  watch.seen_ = sequence;
+  if (!stays) return;
+  // A writer that is only slow to be scheduled keeps what it has written: the counter is not full.
+  pollfd event{.fd = watch.fd_, .events = POLLOUT, .revents = 0};
+  if (::poll(&event, 1, 0) != 0) return;
+  uint64_t count = 0;
+  const iovec target{&count, sizeof count};
+  // Never waits: an emptied counter means that the writer is free already.
+  if (::preadv2(watch.fd_, &target, 1, -1, RWF_NOWAIT) > 0) rescued_.add();
 }
 
 // ---- event ------------------------------------------------------------------------------------
@@ -84,7 +93,11 @@ std::optional<PeerEvent> PeerEvent::adopt(UniqueFd fd, SignalWatchdog* watchdog)
   if (!fd.is_open() || !is_eventfd(fd.get())) return std::nullopt;
   PeerEvent event;
   event.fd_ = std::move(fd);
-  event.watchdog_ = watchdog;
+  if (watchdog != nullptr) {
+    event.watchdog_ = watchdog;
+    event.watch_ = std::make_unique<SignalWatchdog::Watch>(event.fd());
+    watchdog->add(*event.watch_);
+  }
   return event;
 }
 
@@ -93,14 +106,16 @@ PeerEvent& PeerEvent::operator=(PeerEvent&& other) noexcept {
     reset();
     fd_ = std::move(other.fd_);
     watchdog_ = other.watchdog_;
+    watch_ = std::move(other.watch_);
   }
   return *this;
 }
 
 void PeerEvent::reset() noexcept {
   if (!fd_.is_open()) return;
-  if (watchdog_ != nullptr) {
-    watchdog_->close(std::move(fd_));
+  if (watch_ != nullptr) {
+    watchdog_->remove(*watch_, std::move(fd_));
+    watch_.reset();
   } else {
     fd_.reset();
   }
@@ -114,12 +129,12 @@ Signalled PeerEvent::signal() noexcept {
     return Signalled::failed;
   }
   constexpr uint64_t kOne = 1;
-  if (watchdog_ != nullptr) watchdog_->enter(fd_.get());
+  if (watch_ != nullptr) watch_->enter();
   const ssize_t written = ::write(fd_.get(), &kOne, sizeof kOne);
   const int cause = errno;
-  if (watchdog_ != nullptr) watchdog_->leave();
+  if (watch_ != nullptr) watch_->leave();
   if (written == sizeof kOne) return Signalled::done;
   return cause == EAGAIN ? Signalled::saturated : Signalled::failed;
 }
 
-}  // namespace nobounce::backend
+}  // namespace nobounce
