@@ -53,6 +53,14 @@ struct MachineCounters {
   Counter zero_window_probes, keepalive_probes, path_mtu_lowered, icmp_ignored, timed_out;
 };
 
+// The shard's packets are shared by all; each use leaves a part of them to those that matter more, so
+// that a peer's holes, or unread or unacknowledged crumbs, never keep out the acknowledgement that
+// frees them (TM-66): new data to send leaves a quarter, data behind a gap a quarter, data in order an
+// eighth; that last eighth is for frames on their way through and for control segments.
+inline constexpr size_t kSendReserve = 4;
+inline constexpr size_t kOutOfOrderReserve = 4;
+inline constexpr size_t kReceiveReserve = 8;
+
 class Machine {
  public:
   Machine(ShardContext& context, ip::Layer& ip, const LayerOptions& options);
@@ -143,6 +151,9 @@ class Machine {
   void on_in_order(Connection& c, Segment& segment) noexcept;
   [[nodiscard]] bool is_over_full(const Connection& c, uint32_t bytes) noexcept;
   [[nodiscard]] bool queue_in_order(Connection& c, PacketPtr packet) noexcept;
+  [[nodiscard]] size_t packets_left() const noexcept {
+    return context_.packets.capacity() - context_.packets.in_use();
+  }
   void on_fin(Connection& c) noexcept;
   [[nodiscard]] static uint64_t receive_used(const Connection& c) noexcept;
   [[nodiscard]] static uint32_t window_max(const Connection& c) noexcept;

@@ -67,7 +67,8 @@ void Machine::on_text(Connection& c, Segment& segment) noexcept {
 }
 
 Reassembly::Limits Machine::reassembly_limits(const Connection& c) const noexcept {
-  return {.packets = options_.out_of_order_max,
+  const bool is_short = packets_left() <= context_.packets.capacity() / kOutOfOrderReserve;
+  return {.packets = is_short ? 0 : options_.out_of_order_max,
           .frags = std::max<size_t>(c.options.receive_buffer / kFragCharge, 64)};
 }
 
@@ -127,7 +128,8 @@ bool Machine::queue_in_order(Connection& c, PacketPtr packet) noexcept {
       return true;
     }
   }
-  if (c.receive_queue.count() >= kReceivePacketsMax) {
+  if (c.receive_queue.count() >= kReceivePacketsMax ||
+      packets_left() <= context_.packets.capacity() / kReceiveReserve) {
     counters_.limit_receive_queue.add();
     return false;
   }

@@ -37,6 +37,10 @@ bool Machine::send(Connection& c, const Frag& frag, bool more, Notifier* notifie
       may_join(last->data(), notifier)) {
     joined = std::min(frag.size, payload_max - static_cast<uint32_t>(last->payload_size()));
   }
+  if (joined < frag.size && packets_left() <= context_.packets.capacity() / kSendReserve) {
+    counters_.no_packet.add();
+    return false;
+  }
   PacketQueue fresh;
   for (uint32_t offset = joined; offset < frag.size;) {
     const uint32_t piece = std::min(frag.size - offset, payload_max);

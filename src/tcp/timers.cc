@@ -48,8 +48,8 @@ void Machine::on_syn_timeout(Connection& c) noexcept {
     return;
   }
   if (c.retries < kSynRetriesMax) {
+    ++c.retries;  // a time-out is one, also when nothing could be sent: the wait must end
     if (send_syn(c)) {
-      ++c.retries;
       ++c.retransmissions;
       counters_.retransmitted.add();
     } else {
@@ -85,10 +85,10 @@ void Machine::on_retransmit_timeout(Connection& c) noexcept {
   c.recover = c.rtt_next = c.snd_nxt;
   c.resend_nxt = c.snd_una;
   c.resend_cursor = nullptr;
+  ++c.retries;  // also when nothing could be sent: the wait must end
   uint32_t sent = 0;
   if (resend_at(c, c.snd_una, c.mss, sent)) {
     c.resend_nxt += sent;
-    ++c.retries;
   } else {
     note_blocked(c);
   }
@@ -103,11 +103,8 @@ void Machine::on_persist_timeout(Connection& c) noexcept {
   }
   if (gave_up(c, c.heard_ns)) return;
   counters_.zero_window_probes.add();
-  if (send_control(c, wire::kTcpAck, c.snd_una - 1)) {
-    ++c.retries;
-  } else {
-    note_blocked(c);
-  }
+  ++c.retries;
+  if (!send_control(c, wire::kTcpAck, c.snd_una - 1)) note_blocked(c);
   ++c.persist_backoff;
   arm_send_timer(c);
 }
