@@ -56,8 +56,11 @@ uint64_t Quota::budget(BlockUse use) const noexcept {
 }
 
 uint64_t Quota::receive_limit() const noexcept {
-  // Rounded down for receive, so that what is kept from it is never less than promised.
-  return share(kNocopyPercentMax - get().tx_reserve_percent);
+  // What transmit may lend is not receive's to take: else both together could leave no slot for the
+  // bounce that the head of the transmit queue waits for (NC-8). Rounded down for receive, so that
+  // what is kept from it is never less than promised.
+  const NocopyQuotas quotas = get();
+  return share(kNocopyPercentMax - std::max(quotas.tx_reserve_percent, quotas.tx_percent));
 }
 
 uint64_t Quota::lent(BlockUse use) const noexcept {
