@@ -68,7 +68,8 @@ ReceiveQueue::ReceiveQueue(const QueueEnvironment& environment, const QueueLayou
       packets_(environment.counter("rx_packets")),
       bytes_(environment.counter("rx_bytes")),
       kicks_(environment.counter("rx_kicks")),
-      refill_short_(environment.counter("rx_refill_short")) {
+      refill_short_(environment.counter("rx_refill_short")),
+      copied_out_(environment.counter("rx_copied_out")) {
   for (size_t i = 0; i < kRxDrops; ++i) {
     drops_[i] = environment.counter(fmt::format("rx_drop.{}", name(static_cast<RxDrop>(i))));
   }
@@ -89,13 +90,14 @@ size_t ReceiveQueue::receive(PacketBurst& burst) noexcept {
       drop(frame, offload.error());
       continue;
     }
-    if (!keeps_floor()) {
+    const bool keep_page = keeps_floor();
+    if (!keep_page && !is_small(frame)) {
       drop(frame, RxDrop::low_buffers);
       continue;
     }
-    PacketPtr packet = make_packet(frame, *offload);
+    PacketPtr packet = keep_page ? make_packet(frame, *offload) : copy_out(frame, *offload);
     if (packet == nullptr) {
-      drop(frame, RxDrop::no_packet);
+      drop(frame, keep_page ? RxDrop::no_packet : RxDrop::low_buffers);
       continue;
     }
     packets_.add();
@@ -193,15 +195,42 @@ PacketPtr ReceiveQueue::make_packet(Frame& frame, const ReceiveOffload& offload)
   NB_ASSERT(added);
   NB_ASSERT(packet->size() == frame.bytes);
   frame.count = 0;  // the packet has the pages now
-  packet->checksum = offload.checksum;
-  packet->csum_start = offload.csum_start;
-  packet->csum_offset = offload.csum_offset;
-  packet->gso = offload.gso;
-  packet->gso_size = offload.gso_size;
-  packet->gso_segments = offload.gso_segments;
-  packet->queue = environment_.pair;
-  packet->time_ns = environment_.shard.now_ns;
+  describe(*packet, offload);
   return packet;
+}
+
+// Below the floor pages stay with the queue, but acknowledgements, ARP and pings must get in: they are
+// what frees pages elsewhere (TM-66). A small frame is copied whole into a private page.
+PacketPtr ReceiveQueue::copy_out(Frame& frame, const ReceiveOffload& offload) noexcept {
+  NB_ASSERT(is_small(frame));
+  PacketPtr packet = environment_.shard.packets.make(kReceiveHeadroom);
+  Page* page = packet != nullptr ? environment_.shard.arena.alloc(0) : nullptr;
+  if (page == nullptr) return {};
+  const MutableBytes head = packet->append(frame.bytes);
+  page_read(*frame.buffers[0].page, wire::kNetHeaderBytes, head);
+  page_write(*page, 0, head);  // give_back_head() reads it there
+  environment_.shard.copies.count(CopyKind::header, wire::kNetHeaderBytes + frame.bytes);
+  const bool added = packet->add_frag(*page, static_cast<uint32_t>(frame.bytes), 0);
+  NB_ASSERT(added);
+  recycle(frame);
+  copied_out_.add();
+  describe(*packet, offload);
+  return packet;
+}
+
+bool ReceiveQueue::is_small(const Frame& frame) noexcept {
+  return frame.count == 1 && frame.bytes <= kHeaderWindow;
+}
+
+void ReceiveQueue::describe(Packet& packet, const ReceiveOffload& offload) const noexcept {
+  packet.checksum = offload.checksum;
+  packet.csum_start = offload.csum_start;
+  packet.csum_offset = offload.csum_offset;
+  packet.gso = offload.gso;
+  packet.gso_size = offload.gso_size;
+  packet.gso_segments = offload.gso_segments;
+  packet.queue = environment_.pair;
+  packet.time_ns = environment_.shard.now_ns;
 }
 
 // ---- buffers ----------------------------------------------------------------------------------

@@ -71,6 +71,9 @@ class ReceiveQueue {
   [[nodiscard]] bool take_frame(uint16_t& available, Frame& frame,
                                 wire::VirtioNetHeader& header) noexcept;
   [[nodiscard]] PacketPtr make_packet(Frame& frame, const ReceiveOffload& offload) noexcept;
+  [[nodiscard]] PacketPtr copy_out(Frame& frame, const ReceiveOffload& offload) noexcept;
+  [[nodiscard]] static bool is_small(const Frame& frame) noexcept;
+  void describe(Packet& packet, const ReceiveOffload& offload) const noexcept;
   [[nodiscard]] bool keeps_floor() noexcept;
   void drop(Frame& frame, RxDrop reason) noexcept;
   void recycle(Frame& frame) noexcept;
@@ -85,7 +88,7 @@ class ReceiveQueue {
   uint16_t floor_;  // buffers that stay in the ring whatever happens
   bool mergeable_;
 
-  Counter packets_, bytes_, kicks_, refill_short_;
+  Counter packets_, bytes_, kicks_, refill_short_, copied_out_;
   std::array<Counter, kRxDrops> drops_;
 };
 

@@ -64,6 +64,7 @@ class ScriptedBackEnd {
     ASSERT_EQ(::listen(listener_.get(), 1), 0);
     thread_ = std::thread([this] {
       socket_ = UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      connected_fd_ = socket_.get();
       serve();
     });
   }
@@ -75,6 +76,7 @@ class ScriptedBackEnd {
         socket_ = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
         if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
             0) {
+          connected_fd_ = socket_.get();
           serve();
           return;
         }
@@ -84,12 +86,13 @@ class ScriptedBackEnd {
   }
   // The connection is cut from this end.
   void hang_up() {
-    if (socket_.is_open()) ::shutdown(socket_.get(), SHUT_RDWR);
+    if (const int fd = connected_fd_; fd >= 0) ::shutdown(fd, SHUT_RDWR);
   }
   void end() {
     if (listener_.is_open()) ::shutdown(listener_.get(), SHUT_RDWR);
     hang_up();
     if (thread_.joinable()) thread_.join();
+    connected_fd_ = -1;
     socket_.reset();
     for (const ReceivedMessage& message : messages()) {
       for (const int fd : message.fds) ::close(fd);
@@ -220,6 +223,7 @@ class ScriptedBackEnd {
 
   UniqueFd listener_;
   UniqueFd socket_;
+  std::atomic<int> connected_fd_{-1};  // socket_'s, once connected: for the other thread
   std::thread thread_;
   std::mutex lock_;
   std::vector<ReceivedMessage> messages_;
