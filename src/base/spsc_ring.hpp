@@ -63,6 +63,18 @@ class SpscRing {
   }
   [[nodiscard]] bool try_push(const T& value) noexcept { return try_push(T(value)); }
 
+  // Producer. Several entries that the consumer sees together or not at all: stage() the first, the
+  // second, ... (`ahead` 0, 1, ...), then publish() their number. Asserts room for them.
+  void stage(uint32_t ahead, T&& value) noexcept {
+    const uint32_t tail = tail_.load(std::memory_order_relaxed);
+    NB_ASSERT(tail + ahead - cached_head_ <= mask_);
+    slots_[(tail + ahead) & mask_] = std::move(value);
+  }
+  void publish(uint32_t count) noexcept {
+    tail_.store(tail_.load(std::memory_order_relaxed) + count,
+                std::memory_order_release);  // [push]
+  }
+
   // Consumer. The oldest entry, or null; valid until pop().
   [[nodiscard]] T* front() noexcept {
     const uint32_t head = head_.load(std::memory_order_relaxed);

@@ -10,10 +10,9 @@ void SocketCore::want_wake() noexcept { shard.has_news(*this); }
 
 void SocketCore::fail(std::errc reason) noexcept {
   // Also after an orderly close: what tcp/ still held is lost, and its reader must know.
-  if (error.load(std::memory_order_relaxed) == std::errc{}) {
-    error.store(reason, std::memory_order_relaxed);
-    closed.store(true, std::memory_order_release);
-  }
+  std::errc none{};
+  error.compare_exchange_strong(none, reason, std::memory_order_relaxed);
+  closed.store(true, std::memory_order_release);
   event.signal();
 }
 
@@ -144,17 +143,16 @@ void UdpCore::on_datagram(PacketPtr packet, const Endpoint& from) noexcept {
   }
   queued_bytes.fetch_add(charge, std::memory_order_relaxed);
   uint32_t remaining = data.bytes;
-  bool pushed = true;
-  if (pieces == 0) pushed = received.try_push(DatagramPiece{nullptr, 0, 0, 0, from});
+  uint32_t staged = 0;  // the reader sees a datagram whole or not at all
+  if (pieces == 0) received.stage(staged++, DatagramPiece{nullptr, 0, 0, 0, from});
   for (uint8_t i = 0; i < data.frag_count; ++i) {
     const Frag& frag = data.frags[i];
     if (frag.size == 0) continue;
     page_hold(*frag.page);
-    pushed = pushed &&
-             received.try_push(DatagramPiece{frag.page, frag.offset, frag.size, remaining, from});
+    received.stage(staged++, DatagramPiece{frag.page, frag.offset, frag.size, remaining, from});
     remaining -= frag.size;
   }
-  NB_ASSERT(pushed);
+  received.publish(staged);
   want_wake();
 }
 

@@ -1,6 +1,7 @@
 #include "socket/set_up.hpp"
 
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 
@@ -101,11 +102,15 @@ Result<std::shared_ptr<StackCore>> make_core(const StackOptions& options,
   auto arena = PrivateArena::create(options.private_bytes, *core->counters);
   if (!arena) return std::unexpected(arena.error());
   core->arena = std::move(*arena);
+  UniqueFd doorbell(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!doorbell.is_open()) {
+    return fail_errno("make the stack's event", "raise the limit of open files (ulimit -n)");
+  }
   core->shard = std::make_unique<Shard>(
       shard_options(options),
       surroundings.clock != nullptr ? *surroundings.clock : *core->own_clock,
       surroundings.random != nullptr ? *surroundings.random : *core->own_random, *core->arena,
-      *core->counters, *core->copies);
+      *core->counters, *core->copies, std::move(doorbell));
   return core;
 }
 

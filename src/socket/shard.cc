@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 
@@ -50,7 +49,7 @@ struct Shard::Counters {
 };
 
 Shard::Shard(const ShardOptions& options, Clock& clock, Random& random, PrivateArena& arena,
-             CounterRegistry& counters, CopyLedger& copies)
+             CounterRegistry& counters, CopyLedger& copies, UniqueFd doorbell)
     : options_(options),
       counters_(std::make_unique<Counters>(counters, options.index)),
       timers_(timers_max(options)),
@@ -60,7 +59,7 @@ Shard::Shard(const ShardOptions& options, Clock& clock, Random& random, PrivateA
       tcp_cores_(options.connections_max),
       listener_cores_(options.listeners_max),
       udp_cores_(options.udp_max),
-      doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+      doorbell_(std::move(doorbell)) {
   NB_ASSERT(doorbell_.is_open());
 }
 
@@ -385,9 +384,10 @@ void Shard::ring_doorbell() noexcept {
 
 // ---- any thread -------------------------------------------------------------------------------
 
-bool Shard::submit(Submission& submission) noexcept {
+bool Shard::submit(Submission& submission, uint64_t limit_ns) noexcept {
   SubmissionQueue* queue = submissions_.mine();
   if (queue == nullptr) return false;
+  const uint64_t start = context_.clock.now_ns();
   while (!is_down()) {
     if (queue->ring.try_push(submission)) {
       full_fence();  // pairs with the fence in sleep()
@@ -398,7 +398,9 @@ bool Shard::submit(Submission& submission) noexcept {
     const uint32_t seen = queue->room.prepare();
     queue->wants_room.store(true, std::memory_order_seq_cst);
     if (queue->ring.room() > 0) continue;
-    wait(queue->room, seen, kPollNs);
+    const uint64_t waited = context_.clock.now_ns() - start;
+    if (waited >= limit_ns) return false;
+    wait(queue->room, seen, std::min(kPollNs, limit_ns - waited));
   }
   return false;
 }

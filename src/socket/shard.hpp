@@ -57,7 +57,7 @@ class Shard {
   static constexpr uint64_t kPollNs = 10 * kNsPerMs;
 
   Shard(const ShardOptions& options, Clock& clock, Random& random, PrivateArena& arena,
-        CounterRegistry& counters, CopyLedger& copies);
+        CounterRegistry& counters, CopyLedger& copies, UniqueFd doorbell);
   ~Shard();  // down, and every handle closed
 
   [[nodiscard]] ShardContext& context() noexcept { return context_; }
@@ -95,8 +95,13 @@ class Shard {
 
   // ---- any thread ----
   // Pushes on the calling thread's ring and wakes the shard when it sleeps; waits while the ring is
-  // full. False when the stack is down: nothing was taken.
-  [[nodiscard]] bool submit(Submission& submission) noexcept;
+  // full, at most `limit_ns`. False: nothing was taken (why_not() says why).
+  [[nodiscard]] bool submit(Submission& submission, uint64_t limit_ns = Event::kForever) noexcept;
+  // After submit() or control() said no: the stack is down, or there are too many threads, or time
+  // is up.
+  [[nodiscard]] std::errc why_not() const noexcept {
+    return is_down() ? std::errc::network_down : std::errc::operation_would_block;
+  }
   // Runs `call` on the shard and waits for it. False when the stack is down.
   [[nodiscard]] bool control(ControlCall& call) noexcept;
   // Waits until `event` is signalled after `seen`; drives rounds itself when inline. False: time-out.

@@ -30,7 +30,7 @@ SocketResult<TcpSocket> Stack::tcp_connect_start(const Endpoint& remote, const E
     core->attach(**connection);
     result = core;
   });
-  if (!ran) return std::unexpected(std::errc::network_down);
+  if (!ran) return std::unexpected(core_->shard->why_not());
   if (!result) return std::unexpected(result.error());
   return TcpSocket(core_, *result);
 }
@@ -75,7 +75,7 @@ SocketResult<TcpListener> Stack::tcp_listen(const Endpoint& local, unsigned back
     core->local = shard.tcp().local(**listener);
     result = core;
   });
-  if (!ran) return std::unexpected(std::errc::network_down);
+  if (!ran) return std::unexpected(core_->shard->why_not());
   if (!result) return std::unexpected(result.error());
   return TcpListener(core_, *result);
 }
@@ -100,7 +100,7 @@ SocketResult<UdpSocket> Stack::udp_bind(const Endpoint& local) {
     core->local = shard.udp().local(**port);
     result = core;
   });
-  if (!ran) return std::unexpected(std::errc::network_down);
+  if (!ran) return std::unexpected(core_->shard->why_not());
   if (!result) return std::unexpected(result.error());
   return UdpSocket(core_, *result);
 }
@@ -126,7 +126,7 @@ SocketResult<PingReply> Stack::ping(const IpAddress& to, uint16_t sequence, size
               : sent == ip::SendResult::no_route ? std::errc::network_unreachable
                                                  : std::errc::no_buffer_space;
   });
-  if (!ran) return std::unexpected(std::errc::network_down);
+  if (!ran) return std::unexpected(core_->shard->why_not());
   if (refused != std::errc{}) return std::unexpected(refused);
   while (!waiter.finished.load(std::memory_order_acquire) && !core_->shard->is_down()) {
     const uint32_t seen = waiter.event.prepare();

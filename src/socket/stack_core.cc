@@ -22,7 +22,15 @@ void close_core(SocketCore& core, bool abort) noexcept {
     submission.sequence = core.submitted_sequence++;
     // From here on the core is the shard's, before the lock is let go: nobody else may be inside.
   }
-  if (!shard.submit(submission)) shard.release_when_down(core);
+  // A thread that gets no ring of its own (too many threads) tries again: rings are left by threads
+  // that end. Only a stack that is down lets the caller settle things itself.
+  while (!shard.submit(submission)) {
+    if (shard.is_down()) {
+      shard.release_when_down(core);
+      break;
+    }
+    std::this_thread::yield();
+  }
 }
 
 }  // namespace nobounce

@@ -38,7 +38,11 @@ size_t take_received(TcpCore& core, CopyLedger& copies, MutableBytes buffer) noe
       core.received.pop();
     }
   }
-  if (taken == 0) return 0;
+  if (taken == 0) {
+    // Likewise for those who do not wait (see recv).
+    if (core.backlog_in_tcp.load(std::memory_order_acquire)) report_consumed(core);
+    return 0;
+  }
   copies.count(CopyKind::receive, taken);
   core.consumed_bytes.fetch_add(taken, std::memory_order_release);
   const uint64_t unreported =
@@ -61,6 +65,7 @@ std::optional<SocketResult<size_t>> end_of_receive(TcpCore& core) noexcept {
   const bool at_end = core.end_of_stream.load(std::memory_order_acquire);
   const bool closed = is_over(core);
   if (!at_end && !closed && !core.receive_shut.load(std::memory_order_relaxed)) return {};
+  if (core.receive_shut.load(std::memory_order_relaxed)) return SocketResult<size_t>(0);
   if (!core.received.empty()) return {};  // filled before the flag was set
   const std::errc error = core.error.load(std::memory_order_relaxed);
   if (at_end || !closed || error == std::errc{}) return SocketResult<size_t>(0);
@@ -101,7 +106,8 @@ namespace {
 
 // One piece: from `data` into the socket's block and on its way. Returns the bytes; 0 when the
 // stack is down; under send_lock, with send_space >= 1.
-SocketResult<size_t> send_piece(TcpCore& core, CopyLedger& copies, Bytes data, More more) noexcept {
+SocketResult<size_t> send_piece(TcpCore& core, CopyLedger& copies, Bytes data, More more,
+                                const Deadline& deadline) noexcept {
   const auto space = static_cast<size_t>(core.send_space.load(std::memory_order_relaxed));
   const FragCache::Room room = core.frags.reserve(core.shard.frag_source());
   if (room.page == nullptr) return std::unexpected(std::errc::no_buffer_space);
@@ -118,9 +124,11 @@ SocketResult<size_t> send_piece(TcpCore& core, CopyLedger& copies, Bytes data, M
   submission.offset = room.offset;
   submission.size = static_cast<uint32_t>(part);
   core.send_space.fetch_sub(static_cast<int64_t>(part), std::memory_order_relaxed);
-  if (!core.shard.submit(submission)) {
+  const bool may_wait = !core.nonblocking.load(std::memory_order_relaxed);
+  if (!core.shard.submit(submission, may_wait ? deadline.left_ns() : 0)) {
     page_put(*room.page);
-    return std::unexpected(std::errc::network_down);
+    core.send_space.fetch_add(static_cast<int64_t>(part), std::memory_order_relaxed);
+    return std::unexpected(core.shard.why_not());
   }
   ++core.submitted_sequence;
   return part;
@@ -184,7 +192,8 @@ SocketResult<size_t> TcpSocket::send(std::span<const std::byte> data, More more)
       }
       continue;
     }
-    const auto part = send_piece(core, stack_->shard->context().copies, data.subspan(sent), more);
+    const auto part =
+        send_piece(core, stack_->shard->context().copies, data.subspan(sent), more, deadline);
     if (!part) {
       if (part.error() == std::errc::no_buffer_space &&
           !core.nonblocking.load(std::memory_order_relaxed) && deadline.left_ns() > 0) {
@@ -219,7 +228,17 @@ SocketResult<size_t> TcpSocket::recv(std::span<std::byte> buffer) {
     if (core.nonblocking.load(std::memory_order_relaxed)) {
       return std::unexpected(std::errc::operation_would_block);
     }
-    const bool ready = wait_until(core, deadline, [this]() noexcept { return is_readable(); });
+    bool asked = false;
+    const bool ready = wait_until(core, deadline, [&]() noexcept {
+      if (is_readable()) return true;
+      // The ring was drained before the shard said that more waits in tcp/: ask for it, nobody else
+      // will. The answer is a wake-up.
+      if (!asked && core.backlog_in_tcp.load(std::memory_order_acquire)) {
+        asked = true;
+        report_consumed(core);
+      }
+      return false;
+    });
     if (!ready) return std::unexpected(std::errc::operation_would_block);
   }
 }
@@ -241,7 +260,7 @@ SocketResult<void> TcpSocket::shutdown(Shutdown how) {
       submission.op = Submission::Op::shutdown;
       submission.socket = &core;
       submission.sequence = core.submitted_sequence;
-      if (!core.shard.submit(submission)) return std::unexpected(std::errc::network_down);
+      if (!core.shard.submit(submission)) return std::unexpected(core.shard.why_not());
       ++core.submitted_sequence;
       core.fin_submitted = true;
     }
@@ -272,7 +291,7 @@ SocketResult<void> change_options(TcpCore* core, Change change) noexcept {
     change(core->options);
     if (core->connection != nullptr) shard.tcp().set_options(*core->connection, core->options);
   });
-  if (!ran) return std::unexpected(std::errc::network_down);
+  if (!ran) return std::unexpected(core->shard.why_not());
   return {};
 }
 

@@ -75,7 +75,7 @@ SocketResult<size_t> UdpSocket::send_to(std::span<const std::byte> data, const E
   submission.to = to;
   if (!core.shard.submit(submission)) {
     page_put(*frag->page);
-    return std::unexpected(std::errc::network_down);
+    return std::unexpected(core.shard.why_not());
   }
   ++core.submitted_sequence;
   return data.size();
@@ -128,7 +128,7 @@ SocketResult<void> UdpSocket::connect(const Endpoint& remote) {
   SocketResult<void> result = std::unexpected(std::errc::network_down);
   const bool ran = run_on_shard(
       core.shard, [&](Shard& shard) noexcept { result = shard.udp().connect(*core.port, remote); });
-  return ran ? result : std::unexpected(std::errc::network_down);
+  return ran ? result : std::unexpected(core.shard.why_not());
 }
 
 void UdpSocket::close() noexcept {

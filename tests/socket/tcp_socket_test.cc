@@ -357,6 +357,16 @@ TEST(TcpSocket, many_connects_and_closes_leave_nothing) {
   // The pools' own destructors assert that everything came home.
 }
 
+TEST(TcpSocket, nothing_is_read_after_the_receiving_side_was_shut) {
+  StackPair pair;
+  Connection c = connect(pair);
+  ASSERT_EQ(c.client.send(as_bytes("unread")), 6u);
+  while (!c.server.is_readable()) std::this_thread::yield();
+  ASSERT_TRUE(c.server.shutdown(Shutdown::receive).has_value());
+  std::byte byte{};
+  EXPECT_EQ(c.server.recv({&byte, 1}), 0u);
+}
+
 TEST(TcpListener, interrupt_ends_a_waiting_accept) {
   StackPair pair;
   auto listener = pair.right->tcp_listen(right_endpoint(80));
@@ -406,11 +416,46 @@ TEST(UdpSocket, datagrams_keep_their_bounds) {  // N-10
   EXPECT_EQ(cut->full_size, 1000u);
 }
 
+// A datagram of several pieces is seen whole or not at all, however the reader is timed.
+TEST(UdpSocket, large_datagrams_are_never_seen_in_part) {
+  StackPair pair({}, {.mtu = 9000});
+  auto a = pair.left->udp_bind();
+  auto b = pair.right->udp_bind(right_endpoint(6000));
+  ASSERT_TRUE(a.has_value() && b.has_value());
+  b->set_receive_timeout(200ms);
+  std::thread reader([&b] {
+    std::vector<std::byte> buffer(9000);
+    size_t datagrams = 0;
+    while (const auto got = b->recv_from(buffer)) {
+      ASSERT_EQ(got->bytes, 8900u);
+      ++datagrams;
+    }
+    EXPECT_GT(datagrams, 0u);
+  });
+  const std::vector<std::byte> data(8900);
+  for (int i = 0; i < 2000; ++i) ASSERT_EQ(a->send_to(data, right_endpoint(6000)), 8900u);
+  reader.join();
+}
+
+TEST(UdpSocket, a_pending_error_does_not_hide_that_the_stack_is_down) {
+  StackPair pair;
+  auto socket = pair.left->udp_bind();
+  ASSERT_TRUE(socket.has_value());
+  ASSERT_TRUE(socket->connect(right_endpoint(6001)).has_value());
+  ASSERT_EQ(socket->send_to(as_bytes("x"), right_endpoint(6001)), 1u);
+  std::this_thread::sleep_for(50ms);  // port unreachable
+  pair.left.reset();
+  std::vector<std::byte> buffer(10);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(socket->recv_from(buffer).has_value());
+}
+
 TEST(UdpSocket, never_read_flood_is_bounded_and_counted) {  // C098
   StackPair pair;
   auto a = pair.left->udp_bind();
   auto b = pair.right->udp_bind(right_endpoint(6000));
   ASSERT_TRUE(a.has_value() && b.has_value());
+  // The neighbour first: what waits for it is bounded too.
+  ASSERT_TRUE(pair.left->ping(IpAddress::v4(10, 0, 0, 2), 1, 8, 5s).has_value());
   std::vector<std::byte> data(1000);
   for (int i = 0; i < 3000; ++i) {
     [[maybe_unused]] const auto sent = a->send_to(data, right_endpoint(6000));
