@@ -14,7 +14,8 @@ std::atomic<int> caught{0};
 }  // namespace
 
 std::stop_token catch_stop_signals() {
-  static std::stop_source source;
+  // Never destroyed: the thread below may still be inside it when the program ends.
+  static std::stop_source& source = *new std::stop_source;
   static bool started = false;
   if (started) return source.get_token();
   started = true;
