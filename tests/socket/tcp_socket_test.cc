@@ -433,7 +433,9 @@ TEST(UdpSocket, large_datagrams_are_never_seen_in_part) {
     EXPECT_GT(datagrams, 0u);
   });
   const std::vector<std::byte> data(8900);
-  for (int i = 0; i < 2000; ++i) ASSERT_EQ(a->send_to(data, right_endpoint(6000)), 8900u);
+  for (int i = 0; i < 2000; ++i) {
+    [[maybe_unused]] const auto sent = a->send_to(data, right_endpoint(6000));  // may find it full
+  }
   reader.join();
 }
 
