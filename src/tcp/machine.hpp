@@ -55,8 +55,8 @@ struct MachineCounters {
 
 // The shard's packets are shared by all; each use leaves a part of them to those that matter more, so
 // that a peer's holes, or unread or unacknowledged crumbs, never keep out the acknowledgement that
-// frees them (TM-66): new data to send leaves a quarter, data behind a gap a quarter, data in order an
-// eighth; that last eighth is for frames on their way through and for control segments.
+// frees them (TM-66): new data to send and the pieces it is cut into leave a quarter, data behind a
+// gap a quarter, data in order an eighth; that last eighth is for frames on their way through and for control segments.
 inline constexpr size_t kSendReserve = 4;
 inline constexpr size_t kOutOfOrderReserve = 4;
 inline constexpr size_t kReceiveReserve = 8;
@@ -153,6 +153,9 @@ class Machine {
   [[nodiscard]] bool queue_in_order(Connection& c, PacketPtr packet) noexcept;
   [[nodiscard]] size_t packets_left() const noexcept {
     return context_.packets.capacity() - context_.packets.in_use();
+  }
+  [[nodiscard]] bool is_short_for_sends() const noexcept {
+    return packets_left() <= context_.packets.capacity() / kSendReserve;
   }
   void on_fin(Connection& c) noexcept;
   [[nodiscard]] static uint64_t receive_used(const Connection& c) noexcept;

@@ -37,7 +37,7 @@ bool Machine::send(Connection& c, const Frag& frag, bool more, Notifier* notifie
       may_join(last->data(), notifier)) {
     joined = std::min(frag.size, payload_max - static_cast<uint32_t>(last->payload_size()));
   }
-  if (joined < frag.size && packets_left() <= context_.packets.capacity() / kSendReserve) {
+  if (joined < frag.size && is_short_for_sends()) {
     counters_.no_packet.add();
     return false;
   }
@@ -128,6 +128,13 @@ bool Machine::output_new(Connection& c, Force force) noexcept {
   const uint32_t bytes = sendable(c, payload, force);
   if (bytes == 0) return false;
   if (bytes < payload) {
+    // A piece is a packet until it is acknowledged: a peer that takes crumbs could have them all.
+    // What is outstanding brings its packet back and us here again; with nothing outstanding one
+    // more a connection is in the pool's sum.
+    if (c.snd_una != c.snd_nxt && is_short_for_sends()) {
+      counters_.no_packet.add();
+      return false;
+    }
     PacketPtr rest = context_.packets.split(packet, bytes);
     if (rest == nullptr) {
       counters_.no_packet.add();
