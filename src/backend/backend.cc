@@ -17,6 +17,8 @@ namespace {
 
 // Control messages are looked for that often while the rings are busy.
 constexpr uint64_t kControlRounds = 64;
+// No more messages in a row: a flood holds up neither the rings nor the request to stop.
+constexpr unsigned kControlMessages = 64;
 // No sleep is longer: correctness does not depend on the guest's kicks (TM-21).
 constexpr uint64_t kSleepMaxNs = 100 * kNsPerMs;
 // A guest that never kicks is looked at that often.
@@ -167,7 +169,7 @@ void Backend::part(const std::string& why) {
 
 bool Backend::serve_control() {
   if (guest_->service != nullptr && guest_->rounds % kControlRounds != 0) return true;
-  for (;;) {
+  for (unsigned i = 0; i < kControlMessages; ++i) {
     switch (guest_->connection.read()) {
       case ReadResult::nothing:
         return true;
@@ -183,6 +185,7 @@ bool Backend::serve_control() {
         return false;
     }
   }
+  return true;
 }
 
 bool Backend::answer() {

@@ -320,6 +320,25 @@ TEST_F(BackendTest, TM79_a_broken_ring_is_latched_and_the_front_end_may_start_ag
   EXPECT_EQ(backend_->registry().value("backend.ring_broken.head_range"), 1u);
 }
 
+TEST_F(BackendTest, a_flood_of_messages_holds_up_neither_the_rings_nor_the_stop) {
+  start();
+  FrontEnd front(options_.socket);
+  ASSERT_TRUE(front.start());
+  std::atomic<bool> end{false};
+  std::array<std::thread, 2> floods;
+  for (std::thread& flood : floods) {
+    flood = std::thread([&] {
+      while (!end.load(std::memory_order_relaxed)) {
+        front.send(Request::set_vring_enable, encode(wire::VringState{0, 1}));
+      }
+    });
+  }
+  for (uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(front.exchange(i));
+  stop();
+  end.store(true);
+  for (std::thread& flood : floods) flood.join();
+}
+
 TEST_F(BackendTest, C067_idle_costs_nothing) {
   start();
   FrontEnd front(options_.socket);
