@@ -57,6 +57,13 @@ DeviceOffer offer_of(const BackendOptions& options) {
           .mtu = options.mtu};
 }
 
+// For what a front-end can cause: at most one line a second (TM-71).
+void tell_limited(LogLimit& limit, uint64_t now_ns, const std::string& message) {
+  uint64_t held_back = 0;
+  if (!limit.admit(now_ns, held_back)) return;
+  log_info(held_back == 0 ? message : fmt::format("{} (and {} more like it)", message, held_back));
+}
+
 }  // namespace
 
 // Everything of one front-end, in the order it must go: the service first, then the rings and
@@ -155,14 +162,16 @@ void Backend::meet(UniqueFd socket) {
   watchdog_.set_active(true);
   guest_ = std::make_unique<Guest>(std::move(socket), offer_of(options_), counters_, &watchdog_,
                                    stop_event_.get());
-  log_info(fmt::format("a front-end connected on {}", options_.socket));
+  tell_limited(connect_limit_, clock_.now_ns(),
+               fmt::format("a front-end connected on {}", options_.socket));
 }
 
 void Backend::part(const std::string& why) {
   guest_.reset();
   watchdog_.set_active(false);
   counters_.disconnections.add();
-  log_info(fmt::format("the front-end on {} is gone: {}", options_.socket, why));
+  tell_limited(part_limit_, clock_.now_ns(),
+               fmt::format("the front-end on {} is gone: {}", options_.socket, why));
 }
 
 // ---- control ----------------------------------------------------------------------------------
@@ -199,7 +208,8 @@ bool Backend::answer() {
     return false;
   }
   if (outcome.verdict == Verdict::refused) {
-    log_warning(fmt::format("{} refused: {}", name, outcome.reason));
+    warn_limited(refused_limit_, clock_.now_ns(),
+                 fmt::format("{} refused: {}", name, outcome.reason));
   }
   if (reply.size > 0 && !guest_->connection.send(reply)) {
     part(fmt::format("{}: it does not take its replies", name));
@@ -215,7 +225,7 @@ void Backend::start_service() {
   guest_->service_features = guest_->session.features();
   auto service = services_({guest_->session, counters_, guest_->wake_fds});
   if (!service) {
-    log_warning(service.error().to_string());
+    warn_limited(service_limit_, clock_.now_ns(), service.error().to_string());
     return;
   }
   guest_->service = std::move(*service);

@@ -26,6 +26,7 @@
 #include "backend/session.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/peer_event.hpp"
 #include "nobounce/address.hpp"
 
@@ -88,6 +89,7 @@ class Backend {
   Listener listener_;
   UniqueFd stop_event_;
   MonotonicClock clock_;
+  LogLimit connect_limit_, part_limit_, refused_limit_, service_limit_;
   std::unique_ptr<Guest> guest_;
 };
 

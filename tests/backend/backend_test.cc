@@ -339,6 +339,30 @@ TEST_F(BackendTest, a_flood_of_messages_holds_up_neither_the_rings_nor_the_stop)
   for (std::thread& flood : floods) flood.join();
 }
 
+TEST_F(BackendTest, TM71_a_front_end_cannot_fill_the_log) {
+  start();
+  set_log_level(LogLevel::info);
+  testing::internal::CaptureStderr();
+  const uint64_t start_ns = MonotonicClock().now_ns();
+  for (uint64_t guest = 1; guest <= 20; ++guest) {
+    FrontEnd front(options_.socket);
+    front.send(Request::set_protocol_features, encode_u64(wire::kProtocolReplyAck));
+    for (int i = 0; i < 20; ++i) {
+      front.send(Request::set_features, encode_u64(~uint64_t{0}), -1, true);
+      EXPECT_EQ(front.receive_u64(), 1u);
+    }
+    front.hang_up();
+    wait_for("backend.disconnections", guest);
+  }
+  stop();
+  const uint64_t seconds = (MonotonicClock().now_ns() - start_ns) / kNsPerSecond + 1;
+  const std::string log = testing::internal::GetCapturedStderr();
+  // Three kinds of line, one a second each, and the lines of set-up.
+  EXPECT_LE(std::count(log.begin(), log.end(), '\n'), static_cast<long>(3 * (seconds + 1) + 2))
+      << log;
+  EXPECT_NE(log.find("refused"), std::string::npos) << log;
+}
+
 TEST_F(BackendTest, C067_idle_costs_nothing) {
   start();
   FrontEnd front(options_.socket);
