@@ -138,9 +138,12 @@ class Bench {
     const std::string operation = fmt::format("run the guest in {} mode", to_string(mode));
     auto process = Process::start(words);
     if (!process) return std::unexpected(process.error());
-    const auto output = process->finish(limit, [](const std::string& line) {
-      if (!line.starts_with("nobounce")) fmt::print(stderr, "  {}\n", line);
-    });
+    const auto output = process->finish(
+        limit,
+        [](const std::string& line) {
+          if (!line.starts_with("nobounce")) fmt::print(stderr, "  {}\n", line);
+        },
+        &device_);
     if (!output) return std::unexpected(output.error());
     if (output->status != 0) {
       return fail(std::errc::io_error, operation,

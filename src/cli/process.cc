@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kPollMs = 100;
 constexpr uint64_t kGraceNs = 2 * kNsPerSecond;
+constexpr size_t kErrorKept = 4096;
 
 // In the child, between fork and exec: system calls only.
 [[noreturn]] void become(const char* path, char* const* arguments, int out, int err,
@@ -82,7 +83,8 @@ Process::Process(Process&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
       status_(other.status_),
       out_(std::move(other.out_)),
-      err_(std::move(other.err_)) {}
+      err_(std::move(other.err_)),
+      error_(std::move(other.error_)) {}
 
 Process::~Process() { stop(); }
 
@@ -127,7 +129,8 @@ void Process::kill_now() noexcept {
 }
 
 Result<Process::Output> Process::finish(std::chrono::nanoseconds limit,
-                                        const std::function<void(const std::string&)>& on_line) {
+                                        const std::function<void(const std::string&)>& on_line,
+                                        Process* beside) {
   MonotonicClock clock;
   const uint64_t end_ns = clock.now_ns() + static_cast<uint64_t>(limit.count());
   Output output;
@@ -141,11 +144,13 @@ Result<Process::Output> Process::finish(std::chrono::nanoseconds limit,
                               : fail(std::errc::timed_out, "wait for a process",
                                      "it did not end in time and was killed");
     }
-    std::array<pollfd, 2> fds{
-        {{out_open ? out_.get() : -1, POLLIN, 0}, {err_open ? err_.get() : -1, POLLIN, 0}}};
+    std::array<pollfd, 3> fds{{{out_open ? out_.get() : -1, POLLIN, 0},
+                               {err_open ? err_.get() : -1, POLLIN, 0},
+                               {beside != nullptr ? beside->err_.get() : -1, POLLIN, 0}}};
     if (poll(fds.data(), fds.size(), kPollMs) <= 0) continue;
     if (fds[0].revents != 0) out_open = read_some(out_.get(), output.text);
     if (fds[1].revents != 0) err_open = read_some(err_.get(), pending);
+    if (fds[2].revents != 0 && !beside->read_error()) beside = nullptr;
     for (size_t end = pending.find('\n'); end != std::string::npos; end = pending.find('\n')) {
       output.error = pending.substr(0, end);
       pending.erase(0, end + 1);
@@ -156,13 +161,17 @@ Result<Process::Output> Process::finish(std::chrono::nanoseconds limit,
   return output;
 }
 
+bool Process::read_error() {
+  const bool open = read_some(err_.get(), error_);
+  if (error_.size() > kErrorKept) error_.erase(0, error_.size() - kErrorKept);
+  return open;
+}
+
 std::string Process::error_text() {
-  std::string text;
-  for (size_t before = SIZE_MAX; before != text.size();) {
-    before = text.size();
-    if (!read_some(err_.get(), text)) break;
+  pollfd error{err_.get(), POLLIN, 0};
+  while (poll(&error, 1, 0) == 1 && read_error()) {
   }
-  return text;
+  return error_;
 }
 
 }  // namespace nobounce::cli

@@ -31,26 +31,30 @@ class Process {
     std::string error;  // the last line of standard error
   };
   // Reads until it ends, at most `limit`; each line of standard error goes to `on_line` as it comes.
-  // After `limit`, or when we are asked to stop, it is killed and an error says so.
+  // After `limit`, or when we are asked to stop, it is killed and an error says so. Meanwhile the
+  // standard error of `beside` is read too, so that it never waits for room in its pipe.
   Result<Output> finish(std::chrono::nanoseconds limit,
-                        const std::function<void(const std::string&)>& on_line);
+                        const std::function<void(const std::string&)>& on_line,
+                        Process* beside = nullptr);
 
   [[nodiscard]] bool is_running();
   // Asks it to end (SIGTERM), insists after two seconds (SIGKILL), collects it.
   void stop() noexcept;
   void signal(int number) noexcept;  // nothing when it has ended
   void kill_now() noexcept;          // SIGKILL, and collects it
-  // What it has written to standard error up to now: without waiting.
+  // The end of what it has written to standard error up to now: without waiting.
   [[nodiscard]] std::string error_text();
 
  private:
   Process(pid_t pid, UniqueFd out, UniqueFd err) noexcept
       : pid_(pid), out_(std::move(out)), err_(std::move(err)) {}
   [[nodiscard]] int collect() noexcept;
+  bool read_error();  // once; false at the end of the pipe
 
   pid_t pid_;
   int status_ = 0;
   UniqueFd out_, err_;
+  std::string error_;  // the end of standard error, where finish() does not take it line by line
 };
 
 }  // namespace nobounce::cli

@@ -36,6 +36,25 @@ TEST(Process, gives_status_output_and_the_last_line_of_error) {
   EXPECT_FALSE(process.is_running());
 }
 
+TEST(Process, one_that_runs_beside_is_read_meanwhile) {
+  // Far more than a pipe holds; the other ends only when all of it was taken.
+  char name[] = "/tmp/nobounce-process-XXXXXX";
+  const UniqueFd file(mkstemp(name));
+  ASSERT_TRUE(file.is_open());
+  const std::string flag = std::string(name) + ".done";
+  Process talker =
+      start("i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done; : > " + flag +
+            "; exec sleep 60");
+  Process waiter = start("while [ ! -e " + flag + " ]; do sleep 0.05; done");
+  const auto output = waiter.finish(std::chrono::seconds(30), [](const std::string&) {}, &talker);
+  EXPECT_TRUE(output.has_value()) << output.error().to_string();
+  const std::string text = talker.error_text();
+  EXPECT_LE(text.size(), 4096u);
+  EXPECT_TRUE(text.ends_with("line 19999\n")) << text;
+  unlink(flag.c_str());
+  unlink(name);
+}
+
 TEST(Process, that_does_not_end_in_time_is_killed_and_said_so) {
   Process process = start("exec sleep 60");
   const auto output = process.finish(std::chrono::milliseconds(300), [](const std::string&) {});
