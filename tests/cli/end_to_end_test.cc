@@ -13,6 +13,7 @@
 #include "base/random.hpp"
 #include "cli/process.hpp"
 #include "cli/sha256.hpp"
+#include "support/paths.hpp"
 
 namespace nobounce::cli {
 namespace {
@@ -34,8 +35,8 @@ class EndToEnd : public testing::Test {
   }
 
   void start_device() {
-    auto device = Process::start({NOBOUNCE_PROGRAM, "backend", "--socket", socket_, "--net", "peer",
-                                  "--ip", "10.77.0.1/24"});
+    auto device = Process::start(
+        {test::kProgram, "backend", "--socket", socket_, "--net", "peer", "--ip", "10.77.0.1/24"});
     ASSERT_TRUE(device.has_value()) << device.error().to_string();
     device_.emplace(*std::move(device));
     while (!std::filesystem::exists(socket_) && device_->is_running()) std::this_thread::yield();
@@ -43,9 +44,9 @@ class EndToEnd : public testing::Test {
   }
   Process start_guest(const std::string& mode, std::vector<std::string> job) {
     std::vector<std::string> words{
-        NOBOUNCE_PROGRAM, "perf",         "--net",  "vhost-user:" + socket_,
-        "--ip",           "10.77.0.2/24", "--mode", mode,
-        "--client",       "10.77.0.1",    "--json", "-"};
+        test::kProgram, "perf",         "--net",  "vhost-user:" + socket_,
+        "--ip",         "10.77.0.2/24", "--mode", mode,
+        "--client",     "10.77.0.1",    "--json", "-"};
     words.insert(words.end(), job.begin(), job.end());
     auto guest = Process::start(std::move(words));
     EXPECT_TRUE(guest.has_value());

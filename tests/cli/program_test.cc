@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/counters.hpp"
+#include "support/paths.hpp"
 
 namespace nobounce::cli {
 namespace {
@@ -20,7 +21,7 @@ struct Ran {
 
 Ran run(const std::string& arguments) {
   Ran result;
-  const std::string command = std::string(NOBOUNCE_PROGRAM) + " " + arguments + " 2>&1 </dev/null";
+  const std::string command = std::string(test::kProgram) + " " + arguments + " 2>&1 </dev/null";
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return result;
   std::array<char, 4096> buffer;

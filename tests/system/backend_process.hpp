@@ -18,6 +18,7 @@
 #include "nobounce/stack.hpp"
 #include "socket/set_up.hpp"
 #include "socket/stack_core.hpp"
+#include "support/paths.hpp"
 
 extern char** environ;
 
@@ -76,7 +77,7 @@ struct SystemTest : testing::Test {
 
   void start_backend() {
     backend = std::make_unique<Child>(
-        std::vector<std::string>{NOBOUNCE_PROGRAM, "backend", "--socket", socket_path});
+        std::vector<std::string>{kProgram, "backend", "--socket", socket_path});
     struct stat status{};
     for (int i = 0; i < 1000 && stat(socket_path.c_str(), &status) != 0; ++i) {
       std::this_thread::sleep_for(10ms);

@@ -105,8 +105,8 @@ using LifeTest = SystemTest;
 TEST_F(LifeTest, guest_killed_in_mid_stream_and_the_next_is_served) {
   for (int round = 0; round < 5; ++round) {
     {
-      Child guest({NOBOUNCE_PROGRAM, "perf", "--net", "vhost-user:" + socket_path, "--ip",
-                   "10.77.0.2/24", "--client", "10.77.0.1", "--time", "30",
+      Child guest({kProgram, "perf", "--net", "vhost-user:" + socket_path, "--ip", "10.77.0.2/24",
+                   "--client", "10.77.0.1", "--time", "30",
                    round % 2 == 0 ? "--reverse" : "--echo"});
       std::this_thread::sleep_for(300ms + round * 77ms);
       EXPECT_TRUE(guest.is_running());

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "support/paths.hpp"
+
 namespace nobounce::tidy {
 namespace {
 
@@ -50,7 +52,7 @@ SourceFile read(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::filesystem::path top() { return NOBOUNCE_SOURCE_DIR; }
+std::filesystem::path top() { return test::kSourceDir; }
 
 std::vector<SourceFile> files(const std::vector<std::string>& folders,
                               const std::vector<std::string>& endings) {
