@@ -101,7 +101,8 @@ void Icmp::receive(PacketPtr packet, const Ingress& ingress) noexcept {
   }
 }
 
-// The request becomes the reply: payload goes out from where it lies, only the type changes.
+// The request becomes the reply: payload goes out from where it lies, in frags or, of a packet that
+// is all head, there; only the type changes.
 void Icmp::answer_echo(PacketPtr packet, const Ingress& ingress,
                        const wire::IcmpView& icmp) noexcept {
   if (!answer_ping_ || icmp.code() != 0) {
@@ -123,7 +124,7 @@ void Icmp::answer_echo(PacketPtr packet, const Ingress& ingress,
                            uint16_t{wire::kIcmpEchoReply} << 8),
       .identifier = icmp.identifier(),
       .sequence = icmp.sequence()};
-  packet->give_back_head(wire::kIcmpHeaderSize);
+  if (packet->data().frag_count > 0) packet->give_back_head(wire::kIcmpHeaderSize);
   reply.emit(packet->mutable_head());
   packet->checksum = Checksum::none;
   packet->gso = Gso::none;

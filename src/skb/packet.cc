@@ -94,6 +94,24 @@ void Packet::give_back_head(size_t keep) noexcept {
   head_size_ = static_cast<uint16_t>(keep);
 }
 
+bool payload_to_frags(Packet& packet, size_t keep, PrivateArena& arena) noexcept {
+  NB_ASSERT(keep <= packet.head().size());
+  if (packet.head().size() == keep) return true;
+  if (packet.data().frag_count > 0) {
+    packet.give_back_head(keep);
+    return true;
+  }
+  Page* page = arena.alloc(0);
+  if (page == nullptr) return false;
+  const Bytes payload = packet.head().subspan(keep);
+  const auto bytes = static_cast<uint32_t>(payload.size());
+  page_write(*page, 0, payload);
+  packet.trim(keep);
+  const bool added = packet.add_frag(*page, 0, bytes);
+  NB_ASSERT(added);
+  return true;
+}
+
 void Packet::read(size_t offset, MutableBytes to) const noexcept {
   NB_ASSERT(offset + to.size() <= size());
   if (offset < head_size_) {

@@ -16,7 +16,8 @@
 // A received packet: the driver copies the first bytes of the frame (at most kHeaderWindow) into the
 // head, once, and lets the first frag begin behind them. Parsers see the head alone. When the
 // headers are parsed, give_back_head() returns what the window took too much: the frag then starts
-// right behind the headers and payload is read where the device wrote it.
+// right behind the headers and payload is read where the device wrote it. A small packet may be all
+// head and no frag (a device short of pages): payload_to_frags() serves both.
 //
 // Ownership: PacketPtr is a move-only handle; destruction returns the head and drops the data, the
 // last drop returns each frag (page_return) and completes the notifier.
@@ -33,6 +34,7 @@
 #include "base/list.hpp"
 #include "base/object_pool.hpp"
 #include "memory/page.hpp"
+#include "memory/private_arena.hpp"
 #include "page_pool/page_pool.hpp"
 #include "skb/notifier.hpp"
 
@@ -188,6 +190,10 @@ class PacketPool {
   ObjectPool<PacketData> datas_;
   Counter exhausted_;
 };
+
+// Of a received packet the head keeps its first `keep` bytes, all that follows is in frags: given
+// back, or, of a packet that is all head, copied to a page of `arena`. False when there is none.
+[[nodiscard]] bool payload_to_frags(Packet& packet, size_t keep, PrivateArena& arena) noexcept;
 
 // ---- notifiers on packets (ZN-1, ZN-2) --------------------------------------------------------
 void attach_notifier(PacketData& data, Notifier& notifier) noexcept;

@@ -3,22 +3,6 @@
 #include <algorithm>
 
 namespace nobounce::tcp {
-namespace {
-
-// A small packet whose payload lies in its head alone (no device made it): into a page of its own.
-bool move_head_to_page(Packet& packet, size_t header_bytes, PrivateArena& arena) noexcept {
-  Page* page = arena.alloc(0);
-  if (page == nullptr) return false;
-  const Bytes payload = packet.head().subspan(header_bytes);
-  const size_t bytes = payload.size();
-  page_write(*page, 0, payload);
-  packet.trim(header_bytes);
-  const bool added = packet.add_frag(*page, 0, static_cast<uint32_t>(bytes));
-  NB_ASSERT(added);
-  return true;
-}
-
-}  // namespace
 
 void Segment::cut_front(uint32_t bytes) noexcept {
   NB_ASSERT(bytes <= payload);
@@ -52,12 +36,8 @@ std::expected<Segment, SegmentCause> parse_segment(PacketPtr packet, const ip::I
   segment.options = view->options();
   const size_t header_bytes = view->header_size();
 
-  if (packet->head().size() > header_bytes) {
-    if (packet->data().frag_count > 0) {
-      packet->give_back_head(header_bytes);
-    } else if (!move_head_to_page(*packet, header_bytes, arena)) {
-      return std::unexpected(SegmentCause::no_memory);
-    }
+  if (!payload_to_frags(*packet, header_bytes, arena)) {
+    return std::unexpected(SegmentCause::no_memory);
   }
   packet->pull(header_bytes);
   segment.payload = static_cast<uint32_t>(packet->payload_size());

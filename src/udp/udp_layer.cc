@@ -54,6 +54,7 @@ struct Layer::State {
         bad_checksum(shard.counters.counter("udp.drop.bad_checksum")),
         no_port(shard.counters.counter("udp.drop.no_port")),
         other_source(shard.counters.counter("udp.drop.not_connected_peer")),
+        no_memory(shard.counters.counter("udp.drop.no_memory")),
         unmatched_error(shard.counters.counter("udp.icmp_unmatched")),
         table_full(shard.counters.counter("udp.limit.ports")),
         ipv6_refused(shard.counters.counter("udp.ipv6_not_supported")) {}
@@ -64,8 +65,8 @@ struct Layer::State {
   ShardContext& context;
   ip::Layer& ip;
   PortTable ports;
-  Counter received, sent, malformed, bad_checksum, no_port, other_source, unmatched_error,
-      table_full, ipv6_refused;
+  Counter received, sent, malformed, bad_checksum, no_port, other_source, no_memory,
+      unmatched_error, table_full, ipv6_refused;
 };
 
 Layer::Layer(ShardContext& context, ip::Layer& ip, size_t ports_max)
@@ -205,8 +206,11 @@ void Layer::receive(PacketPtr packet, const ip::Ingress& ingress) noexcept {
     s.ip.send_port_unreachable(*packet, ingress);
     return;
   }
+  if (!payload_to_frags(*packet, wire::kUdpHeaderSize, s.context.arena)) {
+    s.no_memory.add();
+    return;
+  }
   s.received.add();
-  packet->give_back_head(wire::kUdpHeaderSize);
   packet->pull(wire::kUdpHeaderSize);
   port->owner->on_datagram(std::move(packet), from);
 }

@@ -97,7 +97,7 @@ size_t ReceiveQueue::receive(PacketBurst& burst) noexcept {
     }
     PacketPtr packet = keep_page ? make_packet(frame, *offload) : copy_out(frame, *offload);
     if (packet == nullptr) {
-      drop(frame, keep_page ? RxDrop::no_packet : RxDrop::low_buffers);
+      drop(frame, RxDrop::no_packet);
       continue;
     }
     packets_.add();
@@ -200,18 +200,14 @@ PacketPtr ReceiveQueue::make_packet(Frame& frame, const ReceiveOffload& offload)
 }
 
 // Below the floor pages stay with the queue, but acknowledgements, ARP and pings must get in: they are
-// what frees pages elsewhere (TM-66). A small frame is copied whole into a private page.
+// what frees pages elsewhere (TM-66). A small frame goes up as a head alone. It gets no private page
+// either: unread data may hold all of those too, and only who wants to keep payload needs one.
 PacketPtr ReceiveQueue::copy_out(Frame& frame, const ReceiveOffload& offload) noexcept {
   NB_ASSERT(is_small(frame));
   PacketPtr packet = environment_.shard.packets.make(kReceiveHeadroom);
-  Page* page = packet != nullptr ? environment_.shard.arena.alloc(0) : nullptr;
-  if (page == nullptr) return {};
-  const MutableBytes head = packet->append(frame.bytes);
-  page_read(*frame.buffers[0].page, wire::kNetHeaderBytes, head);
-  page_write(*page, 0, head);  // give_back_head() reads it there
+  if (packet == nullptr) return packet;
+  page_read(*frame.buffers[0].page, wire::kNetHeaderBytes, packet->append(frame.bytes));
   environment_.shard.copies.count(CopyKind::header, wire::kNetHeaderBytes + frame.bytes);
-  const bool added = packet->add_frag(*page, static_cast<uint32_t>(frame.bytes), 0);
-  NB_ASSERT(added);
   recycle(frame);
   copied_out_.add();
   describe(*packet, offload);

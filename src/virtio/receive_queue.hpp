@@ -11,7 +11,8 @@
 // the packet (a reference a frag), the pool (when the frame was dropped).
 //
 // The ring never runs dry because others hold the pages: at its floor a frame is only handed up when
-// its pages can be replaced; else it is dropped and its pages are posted again (TM-66, TM-69).
+// its pages can be replaced; else its pages are posted again, and what fits the window goes up as a
+// head without a frag, the rest is dropped (TM-66, TM-69).
 //
 // Threads: the pair's. Cost: O(buffers taken) a call, no allocation; refill in bulks.
 // Spec: TM-9, TM-10, TM-13, TM-38..TM-42, TM-69; virtio.md 8.2; C016, C020, C115.

@@ -125,7 +125,7 @@ class HostileRun {
       // As the floors above: look at everything, give the window back.
       const auto bytes = VirtioRig::bytes_of(*packet);
       if (habits_.flip_per_mille == 0) mix(bytes);
-      if (packet->head().size() > 14) packet->give_back_head(14);
+      if (packet->head().size() > 14) (void)payload_to_frags(*packet, 14, *rig_.arena);
       if (random_.below(3) == 0) held_.push_back(std::move(packet));
     }
   }
