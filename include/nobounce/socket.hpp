@@ -71,6 +71,7 @@ class TcpSocket {
  private:
   friend class Stack;
   friend class TcpListener;
+  friend class StackSetUp;
   TcpSocket(std::shared_ptr<StackCore> stack, TcpCore* core) noexcept;
   std::shared_ptr<StackCore> stack_;
   TcpCore* core_ = nullptr;

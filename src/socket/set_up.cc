@@ -149,5 +149,9 @@ Result<std::unique_ptr<Stack>> StackSetUp::open_on(const StackOptions& options,
 
 Shard& StackSetUp::shard(Stack& stack) noexcept { return *stack.core_->shard; }
 StackCore& StackSetUp::core(Stack& stack) noexcept { return *stack.core_; }
+TcpCore& StackSetUp::core(TcpSocket& socket) noexcept {
+  NB_ASSERT(socket.core_ != nullptr);
+  return *socket.core_;
+}
 
 }  // namespace nobounce

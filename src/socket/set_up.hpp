@@ -13,6 +13,7 @@
 namespace nobounce {
 
 class Shard;
+struct TcpCore;
 
 // Makes the device once the shard's packets, pages and timers are there (they outlive the device).
 using DeviceFactory = std::move_only_function<Result<std::unique_ptr<NetDevice>>(
@@ -33,6 +34,8 @@ class StackSetUp {
   static Shard& shard(Stack& stack) noexcept;
   // Everything of it, for tests that look at memory and pools.
   static StackCore& core(Stack& stack) noexcept;
+  // What a socket shares with its shard, for tests that play one of the two. It must be open.
+  static TcpCore& core(TcpSocket& socket) noexcept;
 };
 
 }  // namespace nobounce
