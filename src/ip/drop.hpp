@@ -33,7 +33,6 @@ enum class Drop : uint8_t {
   bad_source_address,
   not_for_us,
   link_broadcast,
-  fragment,
   bad_csum_start,
   unknown_protocol,
 };
@@ -56,7 +55,6 @@ inline constexpr std::array kDropNames = {
     "bad_source_address",
     "not_for_us",
     "link_broadcast",
-    "fragment",
     "bad_csum_start",
     "unknown_protocol",
 };

@@ -37,6 +37,13 @@ std::optional<IcmpError::Kind> kind_of(const wire::IcmpView& icmp) noexcept {
   }
 }
 
+// Of ICMP itself only echo is reported on: never an error about an error (RFC 1122 3.2.2).
+bool may_be_reported(const Packet& packet, const Ingress& ingress) noexcept {
+  if (ingress.protocol != kProtocolIcmp) return true;
+  const auto icmp = wire::IcmpView::parse(packet.head());
+  return icmp && (icmp->type() == wire::kIcmpEchoRequest || icmp->type() == wire::kIcmpEchoReply);
+}
+
 // The checksum when one word of what it covers changes (RFC 1624 eqn. 3). 0 and 0xffff are the same
 // number, but a message that is all zeros otherwise is right with 0xffff only.
 uint16_t adjusted(uint16_t checksum, uint16_t from, uint16_t to) noexcept {
@@ -187,7 +194,16 @@ void Icmp::report_unresolved(const Packet& packet) noexcept {
 
 void Icmp::send_unreachable(const Packet& packet, const Ingress& ingress,
                             wire::IcmpUnreachableCode code) noexcept {
-  if (!ingress.to_unicast || ingress.protocol == kProtocolIcmp || layer_.is_group(ingress.source) ||
+  send_error(packet, ingress, wire::kIcmpUnreachable, code);
+}
+
+void Icmp::send_reassembly_timeout(const Packet& packet, const Ingress& ingress) noexcept {
+  send_error(packet, ingress, wire::kIcmpTimeExceeded, wire::kIcmpReassemblyTimeExceeded);
+}
+
+void Icmp::send_error(const Packet& packet, const Ingress& ingress, uint8_t type,
+                      uint8_t code) noexcept {
+  if (!ingress.to_unicast || !may_be_reported(packet, ingress) || layer_.is_group(ingress.source) ||
       ingress.network_header.empty()) {
     not_unicast_.add();
     return;
@@ -203,7 +219,7 @@ void Icmp::send_unreachable(const Packet& packet, const Ingress& ingress,
   const Bytes transport = packet.head();
   const Bytes quoted = transport.first(std::min({transport.size(), room, kQuoteMax}));
   const MutableBytes bytes = error->append(wire::kIcmpHeaderSize + network.size() + quoted.size());
-  wire::IcmpHeader{.type = wire::kIcmpUnreachable, .code = code}.emit(bytes);
+  wire::IcmpHeader{.type = type, .code = code}.emit(bytes);
   std::ranges::copy(network, bytes.subspan(wire::kIcmpHeaderSize).begin());
   std::ranges::copy(quoted, bytes.subspan(wire::kIcmpHeaderSize + network.size()).begin());
   store_be<uint16_t>(bytes, wire::kIcmpChecksumOffset, checksum_finish(checksum_add(0, bytes)));

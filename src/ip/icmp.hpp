@@ -1,10 +1,11 @@
 // ICMPv4 of one shard: answers echo requests, hands errors to the transport they are about, reports
-// unreachable ports and protocols.
+// unreachable ports and protocols and datagrams of which fragments are missing.
 //
 // An error is believed no further than its form: it quotes an unfragmented packet of ours with at
 // least 8 bytes of its transport header. Whether we really sent that packet is the transport's to
 // check (T-53, T-54). Redirects and source quench are ignored.
-// What we send: nothing about an error, a fragment, a group destination or a group source (N-4);
+// What we send: nothing about an ICMP message but echo, a fragment that is not the first, a group
+// destination or a group source (N-4);
 // echo replies and errors are each limited by a token bucket.
 // Counters: "icmp.<reason>". Spec: tcp.md N-4, T-54.
 #pragma once
@@ -34,6 +35,8 @@ class Icmp {
   // About a packet whose head starts at its transport header; `ingress` names its IP header.
   void send_unreachable(const Packet& packet, const Ingress& ingress,
                         wire::IcmpUnreachableCode code) noexcept;
+  // The datagram that begins with `packet` was not whole in time.
+  void send_reassembly_timeout(const Packet& packet, const Ingress& ingress) noexcept;
   // An error of our own about a packet we could not send; its head starts at the IP header.
   void report_unresolved(const Packet& packet) noexcept;
 
@@ -45,6 +48,8 @@ class Icmp {
   void answer_echo(PacketPtr packet, const Ingress& ingress, const wire::IcmpView& icmp) noexcept;
   void receive_error(const Packet& packet, const Ingress& ingress,
                      const wire::IcmpView& icmp) noexcept;
+  void send_error(const Packet& packet, const Ingress& ingress, uint8_t type,
+                  uint8_t code) noexcept;
   void deliver(IcmpError::Kind kind, uint16_t next_hop_mtu, const wire::Ipv4View& inner,
                Bytes quote) noexcept;
 

@@ -17,6 +17,7 @@ Layer::State::State(Layer& layer, ShardContext& shard, NetDevice& net_device,
                   .mac = mac,
                   .entries_max = layer_options.neighbours_max}),
       icmp(shard, layer, transports, layer_options.answer_ping),
+      reassembly(shard, *this, layer_options.reassembly_pages_max),
       sent(shard.counters.counter("ip.sent")),
       received(shard.counters.counter("ip.received")) {}
 

@@ -1,7 +1,7 @@
 // The network layer of one shard on one device: Ethernet, ARP, IPv4, ICMP.
 //
 //   transports --send()--> [route, ARP] -> IP header -> Ethernet header -> output burst --flush()--> device
-//   device --receive()--> Ethernet -> ARP | IPv4 -> ICMP | transport.receive()
+//   device --receive()--> Ethernet -> ARP | IPv4 [-> reassembly] -> ICMP | transport.receive()
 //
 // Addresses are IpAddress throughout, ready for IPv6; this first form sends and accepts IPv4.
 //
@@ -9,7 +9,7 @@
 // Cost: O(1) a packet, a neighbour look-up by keyed hash; tables are bounded and sized at
 // construction. Nothing allocates afterwards.
 // Errors: drops are counted by reason ("ip.drop.<reason>", "arp.<reason>", "icmp.<reason>").
-// Spec: tcp.md N-1, N-2, N-4, N-5, N-12, T-11, T-22 (who may be answered), T-54.
+// Spec: tcp.md N-1, N-2, N-3, N-4, N-5, N-12, T-11, T-22 (who may be answered), T-54.
 #pragma once
 
 #include <cstdint>
@@ -101,6 +101,7 @@ struct Options {
   std::optional<IpAddress> gateway{};
   bool answer_ping = true;
   size_t neighbours_max = 256;
+  size_t reassembly_pages_max = 1024;  // that fragments of incomplete datagrams may hold
 };
 
 class Layer {

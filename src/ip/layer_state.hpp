@@ -6,11 +6,12 @@
 #include "ip/ip_layer.hpp"
 #include "ip/neighbours.hpp"
 #include "ip/output.hpp"
+#include "ip/reassembly.hpp"
 #include "wire/ethernet.hpp"
 
 namespace nobounce::ip {
 
-struct Layer::State final : Neighbours::Observer {
+struct Layer::State final : Neighbours::Observer, Reassembly::Observer {
   State(Layer& layer, ShardContext& shard, NetDevice& net_device, const Options& layer_options);
 
   // ---- sending (ip_layer.cc) ----
@@ -28,6 +29,9 @@ struct Layer::State final : Neighbours::Observer {
   [[nodiscard]] std::optional<Drop> check_addresses(const wire::Ipv4View& header,
                                                     bool is_link_unicast) const noexcept;
   [[nodiscard]] bool pull(Packet& packet, size_t bytes) noexcept;
+  void receive_fragment(PacketPtr packet, const wire::Ipv4View& header) noexcept;
+  [[nodiscard]] Ingress ingress_of(const wire::Ipv4View& header) const noexcept;
+  void timed_out(const Packet& first, const wire::Ipv4View& header) noexcept override;
   void dispatch(PacketPtr packet, const Ingress& ingress) noexcept;
 
   [[nodiscard]] bool is_ours(const IpAddress& address) const noexcept {
@@ -47,6 +51,7 @@ struct Layer::State final : Neighbours::Observer {
   Output output;
   Neighbours neighbours;
   Icmp icmp;
+  Reassembly reassembly;
   bool is_blocked = false;  // someone was told would_block
   Counter sent, received;
 };

@@ -76,23 +76,42 @@ void Layer::State::receive_ipv4(PacketPtr packet, bool is_link_unicast) noexcept
     drops.add(*why);
     return;
   }
+  packet->trim(header->total_length());
   if (header->is_fragment()) {
-    drops.add(Drop::fragment);
+    receive_fragment(std::move(packet), *header);
     return;
   }
-  const Ingress ingress{.source = header->source(),
-                        .destination = header->destination(),
-                        .protocol = header->protocol(),
-                        .ttl = header->ttl(),
-                        .tos = header->tos(),
-                        .to_unicast = is_ours(header->destination()),
-                        .network_header = head.first(header->header_size())};
-  packet->trim(header->total_length());
+  const Ingress ingress = ingress_of(*header);
   if (!pull(*packet, header->header_size())) {
     drops.add(Drop::bad_csum_start);
     return;
   }
   dispatch(std::move(packet), ingress);
+}
+
+// What a device says about the checksum of a fragment says nothing about the datagram.
+void Layer::State::receive_fragment(PacketPtr packet, const wire::Ipv4View& header) noexcept {
+  packet->checksum = Checksum::none;
+  auto whole = reassembly.add(std::move(packet), header);
+  if (!whole) return;
+  const auto whole_header =
+      wire::Ipv4View::parse(whole->header(), whole->header_size + whole->packet->size());
+  NB_ASSERT(whole_header.has_value());
+  dispatch(std::move(whole->packet), ingress_of(*whole_header));
+}
+
+void Layer::State::timed_out(const Packet& first, const wire::Ipv4View& header) noexcept {
+  icmp.send_reassembly_timeout(first, ingress_of(header));
+}
+
+Ingress Layer::State::ingress_of(const wire::Ipv4View& header) const noexcept {
+  return {.source = header.source(),
+          .destination = header.destination(),
+          .protocol = header.protocol(),
+          .ttl = header.ttl(),
+          .tos = header.tos(),
+          .to_unicast = is_ours(header.destination()),
+          .network_header = header.bytes()};
 }
 
 void Layer::State::dispatch(PacketPtr packet, const Ingress& ingress) noexcept {

@@ -61,14 +61,22 @@ Result<void> check(const StackOptions& options) {
   return {};
 }
 
+// A sixteenth of the pool for fragments of incomplete datagrams: 4 MiB of the default 64, which is
+// what other stacks allow; at least one datagram of 64 KiB in pieces of 576 bytes.
+size_t reassembly_pages(const StackOptions& options) {
+  return std::clamp<size_t>(options.pool_bytes / kPageSize / 16, 128, 1024);
+}
+
 // Packets of the shard, a sum:
 //   what the device holds in both directions          2 * queue_size
 //   one burst in each direction                       2 * kBurstMax
 //   send queues: a packet is up to 64 KiB of payload, but small writes are small packets
 //   receive queues: likewise; out-of-order data is bounded by tcp/
+//   fragments of incomplete datagrams: a page at least each
 // The queues share 8192; when they have used them up, senders wait and receivers drop (counted).
 size_t packets_of(const StackOptions& options) {
-  return 2u * options.queue_size + 2 * kBurstMax + 8192 + options.connections_max;
+  return 2u * options.queue_size + 2 * kBurstMax + 8192 + options.connections_max +
+         reassembly_pages(options);
 }
 
 ShardOptions shard_options(const StackOptions& options) {
@@ -130,6 +138,7 @@ Result<void> start(StackCore& core, DeviceFactory& factory) {
   ip::Options ip_options;
   ip_options.address = core.options.address;
   ip_options.gateway = core.options.gateway;
+  ip_options.reassembly_pages_max = reassembly_pages(core.options);
   core.shard->attach(std::move(*device), ip_options);
   if (core.options.drive == Drive::io_thread) {
     core.io_thread = std::thread([shard = core.shard.get()] { shard->run(); });

@@ -24,6 +24,11 @@ enum IcmpType : uint8_t {
   kIcmpParameterProblem = 12,
 };
 
+enum IcmpTimeExceededCode : uint8_t {
+  kIcmpTimeToLiveExceeded = 0,
+  kIcmpReassemblyTimeExceeded = 1,
+};
+
 enum IcmpUnreachableCode : uint8_t {
   kIcmpNetUnreachable = 0,
   kIcmpHostUnreachable = 1,

@@ -41,6 +41,7 @@ class Ipv4View {
   // neither the checksum nor the packet's end is checked. `quote` keeps what is behind the header.
   [[nodiscard]] static std::expected<Ipv4View, HeaderCause> parse_quoted(Bytes quote) noexcept;
 
+  [[nodiscard]] Bytes bytes() const noexcept { return header_; }  // options included
   [[nodiscard]] size_t header_size() const noexcept { return header_.size(); }
   [[nodiscard]] uint8_t tos() const noexcept { return load_be<uint8_t>(header_, 1); }
   [[nodiscard]] uint16_t total_length() const noexcept { return load_be<uint16_t>(header_, 2); }

@@ -130,19 +130,6 @@ TEST_F(Receive, N1_options_are_skipped_and_source_routes_dropped) {
   EXPECT_EQ(udp.packets.size(), 10U);
 }
 
-TEST_F(Receive, fragments_are_counted_and_dropped) {
-  for (const auto& [more, offset] :
-       std::initializer_list<std::pair<bool, uint16_t>>{{true, 0}, {true, 8}, {false, 65528}}) {
-    wire::Ipv4Header header = ip_header();
-    header.more_fragments = more;
-    header.fragment_offset = offset;
-    inject(from_peer(test::ipv4(header, udp_bytes(8))));
-  }
-  EXPECT_EQ(drops("fragment"), 3U);
-  EXPECT_TRUE(udp.packets.empty());
-  EXPECT_EQ(device.sent(), 0U);  // and never answered (N-4)
-}
-
 TEST_F(Receive, other_ether_types_are_counted) {
   inject(test::ethernet({.destination = kOurMac, .source = kPeerMac, .ether_type = 0x86dd}, {}));
   inject(test::ethernet({.destination = kOurMac, .source = kPeerMac, .ether_type = 0x8100}, {}));
