@@ -20,6 +20,18 @@ uint32_t pages_of(const Packet& packet) noexcept {
   return std::max(pages, 1u);
 }
 
+// A small packet may be all head: what waits lies in a page, with the head's bytes in front of it, as
+// a device that had one would have left it.
+bool lies_in_pages(Packet& packet, PrivateArena& arena) noexcept {
+  if (packet.data().frag_count > 0) return true;
+  Page* page = arena.alloc(0);
+  if (page == nullptr) return false;
+  page_write(*page, 0, packet.head());
+  const bool is_added = packet.add_frag(*page, static_cast<uint32_t>(packet.head().size()), 0);
+  NB_ASSERT(is_added);
+  return true;
+}
+
 }  // namespace
 
 Reassembly::Reassembly(ShardContext& context, Observer& observer, size_t pages_max)
@@ -134,6 +146,10 @@ bool Reassembly::insert(Datagram& datagram, PacketPtr packet, const wire::Ipv4Vi
   }
   const uint32_t pages = pages_of(*packet);
   if (!make_room(datagram, pages)) return false;
+  if (!lies_in_pages(*packet, context_.arena)) {
+    no_memory_.add();
+    return false;
+  }
   keep(datagram, std::move(packet), header, range, behind);
   datagram.pages += pages;
   datagram.source->pages += pages;

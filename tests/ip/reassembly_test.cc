@@ -487,6 +487,42 @@ TEST_F(Fragments, N3_no_private_page_left_drops_the_datagram_and_nothing_leaks) 
   expect_nothing_held();
 }
 
+// A device short of pages hands up small frames as a head without a frag.
+TEST_F(Fragments, TM66_fragments_that_are_all_head) {
+  const auto as_head = [&](const ByteVector& frame) {
+    PacketPtr packet = end.packets.make(kHeadBytes - kHeaderWindow);
+    std::ranges::copy(frame, packet->append(frame.size()).begin());
+    PacketBurst burst;
+    burst.push(std::move(packet));
+    layer.receive(burst);
+  };
+  const ByteVector body = udp_bytes(300);
+  for (unsigned heads = 0; heads < 8; ++heads) {  // which of the three are all head
+    for (const bool reversed : {false, true}) {
+      std::vector<Piece> pieces = cut(body.size(), 128);
+      ASSERT_EQ(pieces.size(), 3U);
+      if (reversed) std::ranges::reverse(pieces);
+      for (size_t i = 0; i < 3; ++i) {
+        const ByteVector frame = piece_frame(body, pieces[i]);
+        (heads >> i & 1) != 0 ? as_head(frame) : inject(frame);
+      }
+      ASSERT_FALSE(udp.packets.empty());
+      EXPECT_EQ(udp.packets.back(), body);
+      EXPECT_EQ(udp.after_give_back.back(), body);
+      EXPECT_TRUE(udp.checksum_ok);
+      udp.packets.clear();
+      expect_nothing_held();
+    }
+  }
+  std::vector<Page*> hoard;
+  while (Page* page = end.arena->alloc(0)) hoard.push_back(page);
+  as_head(piece_frame(body, {0, 128}));
+  EXPECT_EQ(counted("drop.no_memory"), 1U);
+  for (Page* page : hoard) page_put(*page);
+  advance(Reassembly::kTimeoutNs);
+  expect_nothing_held();
+}
+
 // ---- against a model ----------------------------------------------------------------------------
 
 // Random datagrams in random pieces: permuted, doubled, overlapped, with holes, several at a time. A
