@@ -1,7 +1,12 @@
 #include "backend/isolation.hpp"
 
 #include <fmt/format.h>
+#include <linux/capability.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
 
 #ifdef NOBOUNCE_HAVE_SECCOMP
 #include <seccomp.h>
@@ -17,6 +22,14 @@ Result<void> forbid_dumps() {
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 || ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     return fail_errno("give up privileges");
   }
+  return {};
+}
+
+// The files it made stay its own: user id 0 without capabilities is an owner like any other.
+Result<void> drop_capabilities() {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  const std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> none{};
+  if (::syscall(SYS_capset, &header, none.data()) != 0) return fail_errno("give up capabilities");
   return {};
 }
 

@@ -6,9 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "backend/backend.hpp"
 #include "backend/guest_port.hpp"
-#include "backend/isolation.hpp"
 #include "base/log.hpp"
 #include "base/object_pool.hpp"
 #include "base/random.hpp"
@@ -327,29 +325,14 @@ Result<std::unique_ptr<PortService>> Peer::open(const ServicePlace& place,
         auto port = GuestPort::open(place.session, *contexts[0], place.counters,
                                     {.mac = options.mac, .wake_fds = place.wake_fds});
         if (!port) return std::unexpected(port.error());
-        return std::unique_ptr<NetDevice>(std::move(*port));
+        std::unique_ptr<NetDevice> device = std::move(*port);
+        if (!options.wrap) return device;
+        return options.wrap(std::move(device), *contexts[0]);
       });
   if (!opened) return std::unexpected(opened.error());
   auto services = std::make_unique<Services>(std::move(*opened), options.connections_max);
   if (auto ready = services->open(); !ready) return std::unexpected(ready.error());
   return std::unique_ptr<PortService>(std::move(services));
-}
-
-Result<void> run_backend(const BackendOptions& options, std::stop_token stop) {
-  const PeerOptions peer{
-      .address = options.address, .mac = options.mac, .queue_size = options.queue_size_limit};
-  auto backend =
-      Backend::open(options, [peer](const ServicePlace& place) { return Peer::open(place, peer); });
-  if (!backend) return std::unexpected(backend.error());
-  if (options.isolate) {
-    if (auto done = forbid_dumps(); !done) return done;
-    const auto filter = filter_system_calls();
-    if (!filter) return std::unexpected(filter.error());
-    if (*filter == Filter::unavailable) {
-      log_warning("built without libseccomp: the back-end runs without a system-call filter");
-    }
-  }
-  return (*backend)->run(std::move(stop));
 }
 
 }  // namespace nobounce::backend

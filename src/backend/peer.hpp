@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "backend/port_wrapper.hpp"
 #include "backend/service.hpp"
 #include "base/bytes.hpp"
 #include "nobounce/address.hpp"
@@ -31,6 +32,7 @@ struct PeerOptions {
   uint16_t queue_size = 1024;          // what the guest's rings may have
   uint64_t private_bytes = 128 << 20;  // of pages for what is received
   size_t connections_max = 1024;
+  PortWrapper wrap{};  // a device around the guest's port; empty: none
 };
 
 class Peer {

@@ -1,8 +1,7 @@
-// What lives on the guest port: the built-in peer (peer.hpp), or a test's own.
+// A network with room for one guest: what answers it is made when it comes and goes with it.
+// The built-in peer (peer.hpp) is one, and so are tests' own.
 //
-// One service a guest: made when the first pair's rings have started, destroyed before anything the
-// guest gave is let go. The service owns the GuestPort.
-// Threads: the back-end's service thread makes, drives and destroys it.
+// Threads: the back-end's service thread makes, drives and destroys everything here.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +10,14 @@
 #include <memory>
 #include <span>
 
-#include "backend/counters.hpp"
-#include "backend/session.hpp"
-#include "base/error.hpp"
+#include "backend/network.hpp"
 
 namespace nobounce::backend {
 
+// What lives on the guest port, which it owns.
 class PortService {
  public:
   virtual ~PortService() = default;
-  // One round of work; returns how much was done (0: idle).
   virtual size_t round() noexcept = 0;
   // Sleeps until there may be work or a wake fd is readable, at most `limit_ns`.
   virtual void sleep(uint64_t limit_ns) noexcept = 0;
@@ -36,5 +33,7 @@ struct ServicePlace {
 
 using ServiceFactory =
     std::move_only_function<Result<std::unique_ptr<PortService>>(const ServicePlace& place)>;
+
+[[nodiscard]] NetworkFactory one_guest(ServiceFactory services);
 
 }  // namespace nobounce::backend

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <ranges>
+
 #include "base/counters.hpp"
 #include "base/log.hpp"
 #include "cli/program.hpp"
@@ -14,14 +16,13 @@ namespace {
 
 struct BackendCommand {
   backend::BackendOptions backend;
-  std::string net = "peer";
   std::string config;
   bool no_isolation = false;
   bool client = false;
 };
 
 Result<int> run(BackendCommand& options) {
-  const std::stop_token stop = catch_stop_signals();
+  hold_stop_signals();
   if (const auto directory = runtime_directory(); directory) {
     options.backend.counters = fmt::format("backend-{}", getpid());
   } else {
@@ -29,9 +30,21 @@ Result<int> run(BackendCommand& options) {
   }
   options.backend.isolate = !options.no_isolation;
   options.backend.role = options.client ? backend::Role::client : backend::Role::server;
-  auto done = backend::run_backend(options.backend, stop);
+  auto backend = backend::open_backend(options.backend);
+  if (!backend) return std::unexpected(backend.error());
+  // Its thread is made without the privileges that were given up, and before the filter.
+  auto done = (*backend)->run(catch_stop_signals());
   if (!done) return std::unexpected(done.error());
   return 0;
+}
+
+std::optional<std::vector<std::string>> parse_paths(std::string_view text) {
+  std::vector<std::string> paths;
+  for (const auto part : std::views::split(text, ',')) {
+    paths.emplace_back(part.begin(), part.end());
+    if (paths.back().empty()) return std::nullopt;
+  }
+  return paths;
 }
 
 }  // namespace
@@ -40,20 +53,18 @@ void define_backend(CLI::App& program, Action& action) {
   CLI::App* command = program.add_subcommand(
       "backend", "Be the device: a vhost-user back-end in a process of its own");
   static BackendCommand options;
-  const auto text = [](std::string_view value) -> std::optional<std::string> {
-    if (value.empty()) return {};
-    return std::string(value);
-  };
-  add_value(*command, "--socket", options.backend.socket, text, "a path", "PATH",
-            "the vhost-user socket");
+  add_value(*command, "--socket", options.backend.sockets, parse_paths,
+            "a path, or several with commas between them", "PATH[,PATH]",
+            "the vhost-user socket; several guests may come on one");
   add_value(
-      *command, "--net", options.net,
+      *command, "--net", options.backend.net,
       [](std::string_view value) -> std::optional<std::string> {
-        if (value != "peer") return {};
+        if (value != "peer" && value != "link") return {};
         return std::string(value);
       },
-      "a network of the device; there is: peer", "peer",
-      "what is behind the device: 'peer' answers on a stack in this process (default)");
+      "a network of the device; there are: peer, link", "peer|link",
+      "what is behind the device: 'peer' answers on a stack in this process (default), 'link' "
+      "joins all guests like a switch");
   add_value(*command, "--ip", options.backend.address, parse_host_prefix,
             "an address a host can have with its prefix length, e.g. 10.77.0.1/24", "A/B",
             "address of the peer (default 10.77.0.1/24)");
@@ -79,12 +90,15 @@ void define_backend(CLI::App& program, Action& action) {
   command->footer(
       "The process maps the guest's shared region and nothing else of it, and by default locks "
       "itself\n"
-      "into the system calls it needs. It serves one guest after the other until it is stopped.\n\n"
-      "Example:\n"
-      "  nobounce backend --socket /tmp/nb.sock --net peer --ip 10.77.0.1/24\n");
+      "into the system calls it needs. It serves guests as they come and go until it is stopped: "
+      "the\n"
+      "peer one at a time, a link up to 64 at once.\n\n"
+      "Examples:\n"
+      "  nobounce backend --socket /tmp/nb.sock --net peer --ip 10.77.0.1/24\n"
+      "  nobounce backend --socket /tmp/nb.sock --net link\n");
   command->callback([command, &action] {
     apply_config(*command, options.config);
-    if (options.backend.socket.empty()) {
+    if (options.backend.sockets.empty()) {
       usage_error("--socket", "missing: where the guest finds it, e.g. --socket /tmp/nb.sock");
     }
     action = [] { return run(options); };

@@ -11,7 +11,21 @@ namespace {
 
 std::atomic<int> caught{0};
 
+sigset_t stop_signals() noexcept {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  return signals;
+}
+
 }  // namespace
+
+// Inherited by every later thread.
+void hold_stop_signals() noexcept {
+  const sigset_t signals = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
 
 std::stop_token catch_stop_signals() {
   // Never destroyed: the thread below may still be inside it when the program ends.
@@ -19,12 +33,8 @@ std::stop_token catch_stop_signals() {
   static bool started = false;
   if (started) return source.get_token();
   started = true;
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every later thread
-  std::thread([signals] {
+  hold_stop_signals();
+  std::thread([signals = stop_signals()] {
     int signal = 0;
     while (sigwait(&signals, &signal) != 0) {
     }

@@ -10,6 +10,9 @@ namespace nobounce::cli {
 // stop by a thread of its own, so callbacks run outside signal context.
 [[nodiscard]] std::stop_token catch_stop_signals();
 
+// Before that, while something is set up that must not be left half done: the signals wait.
+void hold_stop_signals() noexcept;
+
 // Cheap, any thread.
 [[nodiscard]] bool stop_requested() noexcept;
 

@@ -5,8 +5,8 @@
 #include "ip/icmp.hpp"
 #include "ip/ip_layer.hpp"
 #include "ip/neighbours.hpp"
-#include "ip/output.hpp"
 #include "ip/reassembly.hpp"
+#include "netdev/output.hpp"
 #include "wire/ethernet.hpp"
 
 namespace nobounce::ip {

@@ -32,7 +32,7 @@
 #include <vector>
 
 #include "base/siphash.hpp"
-#include "ip/output.hpp"
+#include "netdev/output.hpp"
 #include "netdev/shard_context.hpp"
 #include "nobounce/address.hpp"
 #include "wire/arp.hpp"

@@ -44,6 +44,17 @@ uint64_t pseudo_sum(Bytes head, size_t network, bool is_v6, size_t length) noexc
 
 }  // namespace
 
+bool keep_headers_only(Packet& packet) noexcept {
+  if (packet.gso == Gso::none) return true;
+  const Bytes head = packet.head();
+  const size_t transport = transport_offset(head, packet.gso);
+  if (transport == 0 || transport >= head.size()) return false;
+  const auto tcp = wire::TcpView::parse(head.subspan(transport));
+  if (!tcp) return false;
+  packet.give_back_head(transport + tcp->header_size());
+  return true;
+}
+
 std::expected<GsoSplitter, GsoCause> GsoSplitter::open(PacketPtr packet) noexcept {
   NB_ASSERT(packet != nullptr);
   if (packet->gso == Gso::none || packet->gso_size == 0) return std::unexpected(GsoCause::not_gso);

@@ -30,6 +30,11 @@ enum class GsoCause : uint8_t {
   not_partial,  // the TCP checksum is not partial
 };
 
+// A received super-packet may hold payload in its head (the driver's window): gives it back to the
+// frags, so that it can be cloned and cut. False when the headers are not what the packet's fields
+// say, or do not fit. Does nothing to other packets. Before anything else holds the packet's data.
+[[nodiscard]] bool keep_headers_only(Packet& packet) noexcept;
+
 class GsoSplitter {
  public:
   GsoSplitter() = default;  // done() from the start

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "backend/guest_port.hpp"
+#include "backend/service.hpp"
 #include "base/log.hpp"
 #include "guest_driver.hpp"
 #include "support/wire_link.hpp"
@@ -182,7 +183,7 @@ class BackendTest : public testing::Test {
     set_log_level(LogLevel::quiet);
     char path[] = "/tmp/nobounce-test-XXXXXX";
     directory_ = ::mkdtemp(path);
-    options_.socket = directory_ + "/vhost.sock";
+    options_.sockets = {directory_ + "/vhost.sock"};
   }
   ~BackendTest() override {
     stop();
@@ -190,9 +191,10 @@ class BackendTest : public testing::Test {
     std::filesystem::remove_all(directory_);
   }
   void start() {
-    auto opened = Backend::open(options_, [](const ServicePlace& place) {
-      return Result<std::unique_ptr<PortService>>(std::make_unique<Mirror>(place));
-    });
+    auto opened = Backend::open(
+        options_, one_guest([](const ServicePlace& place) {
+          return Result<std::unique_ptr<PortService>>(std::make_unique<Mirror>(place));
+        }));
     ASSERT_TRUE(opened) << opened.error().to_string();
     backend_ = std::move(*opened);
     thread_ = std::jthread([this](std::stop_token token) { result_ = backend_->run(token); });
@@ -219,7 +221,7 @@ class BackendTest : public testing::Test {
 TEST_F(BackendTest, serves_a_guest_and_the_next_and_frees_everything) {
   start();
   {  // whatever is made once
-    FrontEnd first(options_.socket);
+    FrontEnd first(options_.sockets[0]);
     ASSERT_TRUE(first.start());
     EXPECT_TRUE(first.exchange(1));
   }
@@ -227,7 +229,7 @@ TEST_F(BackendTest, serves_a_guest_and_the_next_and_frees_everything) {
   const size_t fds = open_fds();
   for (uint64_t guest = 2; guest < 12; ++guest) {
     SCOPED_TRACE(guest);
-    FrontEnd front(options_.socket);
+    FrontEnd front(options_.sockets[0]);
     ASSERT_TRUE(front.start());
     for (uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(front.exchange(guest * 100 + i));
     front.hang_up();
@@ -243,7 +245,7 @@ TEST_F(BackendTest, a_killed_guest_is_forgotten_and_the_next_is_served) {
     const uint64_t frames = backend_->registry().value("backend.guest_rx_frames");
     const pid_t child = ::fork();
     if (child == 0) {
-      FrontEnd front(options_.socket);
+      FrontEnd front(options_.sockets[0]);
       const bool served = front.start() && front.exchange(7);
       if (!served) ::_exit(1);
       for (uint64_t n = 0;; ++n) static_cast<void>(front.exchange(n));
@@ -255,16 +257,16 @@ TEST_F(BackendTest, a_killed_guest_is_forgotten_and_the_next_is_served) {
     EXPECT_TRUE(WIFSIGNALED(status));
     wait_for("backend.disconnections", static_cast<uint64_t>(i + 1));
   }
-  FrontEnd front(options_.socket);
+  FrontEnd front(options_.sockets[0]);
   ASSERT_TRUE(front.start());
   EXPECT_TRUE(front.exchange(9));
 }
 
 TEST_F(BackendTest, one_at_a_time_the_next_waits_its_turn) {
   start();
-  auto first = std::make_unique<FrontEnd>(options_.socket);
+  auto first = std::make_unique<FrontEnd>(options_.sockets[0]);
   ASSERT_TRUE(first->start());
-  FrontEnd second(options_.socket);
+  FrontEnd second(options_.sockets[0]);
   ASSERT_TRUE(second.is_connected());
   second.send(Request::get_features);
   pollfd entry{second.socket(), POLLIN, 0};
@@ -279,18 +281,18 @@ TEST_F(BackendTest, one_at_a_time_the_next_waits_its_turn) {
 TEST_F(BackendTest, V3_a_front_end_that_breaks_the_protocol_is_left) {
   start();
   {
-    FrontEnd front(options_.socket);
+    FrontEnd front(options_.sockets[0]);
     ASSERT_TRUE(front.start());
     front.send(static_cast<Request>(77));
     EXPECT_TRUE(front.is_closed_by_peer());
   }
   {
-    FrontEnd front(options_.socket);  // refused, and it did not ask for an answer
+    FrontEnd front(options_.sockets[0]);  // refused, and it did not ask for an answer
     front.send(Request::set_features, encode_u64(~uint64_t{0}));
     EXPECT_TRUE(front.is_closed_by_peer());
   }
   {
-    FrontEnd front(options_.socket);  // refused, and told so
+    FrontEnd front(options_.sockets[0]);  // refused, and told so
     front.send(Request::set_protocol_features, encode_u64(wire::kProtocolReplyAck));
     front.send(Request::set_features, encode_u64(~uint64_t{0}), -1, true);
     EXPECT_EQ(front.receive_u64(), 1u);
@@ -301,7 +303,7 @@ TEST_F(BackendTest, V3_a_front_end_that_breaks_the_protocol_is_left) {
 
 TEST_F(BackendTest, TM79_a_broken_ring_is_latched_and_the_front_end_may_start_again) {
   start();
-  FrontEnd front(options_.socket);
+  FrontEnd front(options_.sockets[0]);
   ASSERT_TRUE(front.start());
   EXPECT_TRUE(front.exchange(1));
   front.tx.offer(60000);
@@ -322,7 +324,7 @@ TEST_F(BackendTest, TM79_a_broken_ring_is_latched_and_the_front_end_may_start_ag
 
 TEST_F(BackendTest, a_flood_of_messages_holds_up_neither_the_rings_nor_the_stop) {
   start();
-  FrontEnd front(options_.socket);
+  FrontEnd front(options_.sockets[0]);
   ASSERT_TRUE(front.start());
   std::atomic<bool> end{false};
   std::array<std::thread, 2> floods;
@@ -345,7 +347,7 @@ TEST_F(BackendTest, TM71_a_front_end_cannot_fill_the_log) {
   testing::internal::CaptureStderr();
   const uint64_t start_ns = MonotonicClock().now_ns();
   for (uint64_t guest = 1; guest <= 20; ++guest) {
-    FrontEnd front(options_.socket);
+    FrontEnd front(options_.sockets[0]);
     front.send(Request::set_protocol_features, encode_u64(wire::kProtocolReplyAck));
     for (int i = 0; i < 20; ++i) {
       front.send(Request::set_features, encode_u64(~uint64_t{0}), -1, true);
@@ -365,7 +367,7 @@ TEST_F(BackendTest, TM71_a_front_end_cannot_fill_the_log) {
 
 TEST_F(BackendTest, C067_idle_costs_nothing) {
   start();
-  FrontEnd front(options_.socket);
+  FrontEnd front(options_.sockets[0]);
   ASSERT_TRUE(front.start());
   EXPECT_TRUE(front.exchange(1));
   ::usleep(20'000);
@@ -383,7 +385,7 @@ TEST_F(BackendTest, once_ends_with_the_first_front_end) {
   options_.once = true;
   start();
   {
-    FrontEnd front(options_.socket);
+    FrontEnd front(options_.sockets[0]);
     ASSERT_TRUE(front.start());
   }
   thread_.join();
@@ -407,7 +409,7 @@ TEST_F(BackendTest, bad_options_are_told) {
   refused([](auto& o) { o.mtu = 67; });
   refused([](auto& o) { o.mac = {}; });
   refused([](auto& o) { o.guest_mac = MacAddress::broadcast(); });
-  refused([](auto& o) { o.socket = ""; });
+  refused([](auto& o) { o.sockets.clear(); });
 }
 
 }  // namespace

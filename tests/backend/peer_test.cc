@@ -26,7 +26,7 @@ class PeerTest : public testing::Test {
     set_log_level(LogLevel::quiet);
     char path[] = "/tmp/nobounce-test-XXXXXX";
     directory_ = ::mkdtemp(path);
-    options_.socket = directory_ + "/vhost.sock";
+    options_.sockets = {directory_ + "/vhost.sock"};
   }
   ~PeerTest() override {
     if (thread_.joinable()) {
@@ -44,14 +44,14 @@ class PeerTest : public testing::Test {
                            .private_bytes = 64 << 20,
                            .connections_max = 64};
     auto opened = Backend::open(
-        options_, [peer](const ServicePlace& place) { return Peer::open(place, peer); });
+        options_, one_guest([peer](const ServicePlace& place) { return Peer::open(place, peer); }));
     ASSERT_TRUE(opened) << opened.error().to_string();
     backend_ = std::move(*opened);
     thread_ = std::jthread([this](std::stop_token token) { result_ = backend_->run(token); });
   }
   [[nodiscard]] StackOptions guest_options(Mode mode = Mode::nocopy) const {
     StackOptions options;
-    options.net = "vhost-user:" + options_.socket;
+    options.net = "vhost-user:" + options_.sockets[0];
     options.address = {IpAddress::v4(10, 77, 0, 2), 24};
     options.mode = mode;
     options.pool_bytes = 16 << 20;
@@ -251,19 +251,21 @@ TEST_F(PeerTest, a_guest_killed_in_mid_stream_is_followed_by_the_next) {
   echo(socket, 1 << 20, 3);
 }
 
-// run_backend() as the program calls it, in a process of its own behind its filter.
+// As the program runs it, in a process of its own behind its filter.
 TEST_F(PeerTest, TM87_serves_two_guests_behind_the_system_call_filter) {
   const pid_t child = ::fork();
   if (child == 0) {
     options_.isolate = true;
+    auto backend = open_backend(options_);
+    if (!backend) ::_exit(4);
     std::stop_source stop;
     std::thread([&stop] {
       ::sleep(30);
       stop.request_stop();
     }).detach();
-    ::_exit(run_backend(options_, stop.get_token()) ? 0 : 3);
+    ::_exit((*backend)->run(stop.get_token()) ? 0 : 3);
   }
-  for (int n = 0; n < 5000 && !std::filesystem::exists(options_.socket); ++n) ::usleep(1000);
+  for (int n = 0; n < 5000 && !std::filesystem::exists(options_.sockets[0]); ++n) ::usleep(1000);
   for (int i = 0; i < 2; ++i) {
     SCOPED_TRACE(i);
     const auto stack = open_guest();

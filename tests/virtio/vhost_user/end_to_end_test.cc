@@ -7,6 +7,7 @@
 
 #include "backend/backend.hpp"
 #include "backend/guest_port.hpp"
+#include "backend/service.hpp"
 #include "base/log.hpp"
 #include "support/virtio_rig.hpp"
 #include "support/wire_link.hpp"
@@ -54,7 +55,7 @@ class EndToEnd : public testing::Test {
     set_log_level(LogLevel::quiet);
     char folder[] = "/tmp/nobounce-end-to-end-XXXXXX";
     folder_ = ::mkdtemp(folder);
-    options_.socket = folder_ + "/vhost.sock";
+    options_.sockets = {folder_ + "/vhost.sock"};
   }
   ~EndToEnd() override {
     stop();
@@ -62,9 +63,9 @@ class EndToEnd : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
   void start() {
-    auto opened = backend::Backend::open(options_, [](const backend::ServicePlace& place) {
+    auto opened = backend::Backend::open(options_, backend::one_guest([](const backend::ServicePlace& place) {
       return Result<std::unique_ptr<backend::PortService>>(std::make_unique<Mirror>(place));
-    });
+    }));
     ASSERT_TRUE(opened) << opened.error().to_string();
     backend_ = std::move(*opened);
     thread_ = std::jthread([this](std::stop_token token) { (void)backend_->run(token); });
@@ -76,7 +77,7 @@ class EndToEnd : public testing::Test {
     backend_.reset();
   }
   void open(VirtioRig& rig, Role role = Role::client) {
-    auto transport = virtio::vhost_user::connect({.path = options_.socket, .role = role});
+    auto transport = virtio::vhost_user::connect({.path = options_.sockets[0], .role = role});
     ASSERT_TRUE(transport) << transport.error().to_string();
     rig.open(std::move(*transport));
   }

@@ -1,20 +1,20 @@
-#include "ip/output.hpp"
+#include "netdev/output.hpp"
 
 #include "netdev/checksum.hpp"
 
-namespace nobounce::ip {
+namespace nobounce {
 
-Output::Output(ShardContext& context, NetDevice& device)
+Output::Output(ShardContext& context, NetDevice& device, const std::string& name)
     : device_(device),
-      sent_(context.counters.counter("ip.tx.frames")),
-      bursts_(context.counters.counter("ip.tx.bursts")),
-      held_(context.counters.counter("ip.tx.held_back")),
-      segmented_(context.counters.counter("ip.tx.software_gso")),
-      checksummed_(context.counters.counter("ip.tx.software_checksum")),
-      cut_waits_(context.counters.counter("ip.tx.gso_pool_waits")),
-      dropped_bad_gso_(context.counters.counter("ip.drop.bad_gso")),
-      dropped_checksum_(context.counters.counter("ip.drop.bad_partial_checksum")),
-      dropped_broken_(context.counters.counter("ip.drop.device_broken")) {}
+      sent_(context.counters.counter(name + ".tx.frames")),
+      bursts_(context.counters.counter(name + ".tx.bursts")),
+      held_(context.counters.counter(name + ".tx.held_back")),
+      segmented_(context.counters.counter(name + ".tx.software_gso")),
+      checksummed_(context.counters.counter(name + ".tx.software_checksum")),
+      cut_waits_(context.counters.counter(name + ".tx.gso_pool_waits")),
+      dropped_bad_gso_(context.counters.counter(name + ".drop.bad_gso")),
+      dropped_checksum_(context.counters.counter(name + ".drop.bad_partial_checksum")),
+      dropped_broken_(context.counters.counter(name + ".drop.device_broken")) {}
 
 bool Output::device_takes(const Packet& frame) const noexcept {
   const DeviceFeatures features = device_.features();
@@ -82,4 +82,4 @@ void Output::transmit() noexcept {
   }
 }
 
-}  // namespace nobounce::ip
+}  // namespace nobounce

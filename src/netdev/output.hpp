@@ -8,16 +8,18 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "netdev/gso.hpp"
 #include "netdev/net_device.hpp"
 #include "netdev/shard_context.hpp"
 
-namespace nobounce::ip {
+namespace nobounce {
 
 class Output {
  public:
-  Output(ShardContext& context, NetDevice& device);
+  // Counters are "NAME.tx.*" and "NAME.drop.*"; several may share a name. The device outlives it.
+  Output(ShardContext& context, NetDevice& device, const std::string& name);
 
   // No further frame can be taken now.
   [[nodiscard]] bool full() const noexcept { return burst_.full() || !splitter_.done(); }
@@ -46,4 +48,4 @@ class Output {
   Counter dropped_broken_;
 };
 
-}  // namespace nobounce::ip
+}  // namespace nobounce
