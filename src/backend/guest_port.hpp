@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "backend/flow_steering.hpp"
+#include "backend/net_header.hpp"
 #include "backend/piece_cursor.hpp"
 #include "backend/session.hpp"
 #include "base/clock.hpp"
@@ -76,14 +77,12 @@ class GuestPort final : public NetDevice {
   size_t receive_pair(uint16_t pair, PacketBurst& burst) noexcept;
   [[nodiscard]] std::expected<PacketPtr, Drop> take_frame(DeviceQueue& queue,
                                                           const Chain& chain) noexcept;
-  [[nodiscard]] Checked apply_header(const wire::VirtioNetHeader& header, Packet& packet,
-                                     size_t frame_bytes) const noexcept;
   [[nodiscard]] Checked fill(Packet& packet, PieceCursor& from, size_t frame_bytes) noexcept;
+  [[nodiscard]] NetOffloads from_guest() const noexcept;
 
   // guest_port_transmit.cc
   [[nodiscard]] Delivery deliver(Packet& packet, uint16_t pair) noexcept;
-  [[nodiscard]] std::expected<wire::VirtioNetHeader, Drop> make_header(
-      const Packet& packet) const noexcept;
+  [[nodiscard]] NetOffloads to_guest() const noexcept;
   // Walks chains that hold `bytes` into chains_. `waits`: not enough buffers now.
   [[nodiscard]] Delivery collect(DeviceQueue& queue, size_t bytes) noexcept;
   [[nodiscard]] Delivery wait_or_drop(DeviceQueue& queue, uint16_t pair) noexcept;

@@ -47,7 +47,7 @@ GuestPort::Delivery GuestPort::deliver(Packet& packet, uint16_t pair) noexcept {
   Vring& vring = session_.receive_ring(pair);
   DeviceQueue& queue = vring.queue;
   if (!Session::is_live(vring)) return drop(Drop::not_ready);
-  const auto header = make_header(packet);
+  const auto header = make_net_header(packet, to_guest());
   if (!header) return drop(header.error());
   switch (collect(queue, wire::kNetHeaderBytes + packet.size())) {
     case Delivery::sent:
@@ -66,31 +66,12 @@ GuestPort::Delivery GuestPort::deliver(Packet& packet, uint16_t pair) noexcept {
   return Delivery::sent;
 }
 
-// All 12 bytes are written; what the guest did not negotiate is dropped, never sent half true. (The
-// features may have changed since the packet was made.)
-std::expected<wire::VirtioNetHeader, Drop> GuestPort::make_header(
-    const Packet& packet) const noexcept {
-  wire::VirtioNetHeader header{.num_buffers = 1};
-  if (packet.checksum == Checksum::partial) {
-    if (!session_.has(wire::kNetGuestCsum)) return std::unexpected(Drop::csum_not_negotiated);
-    const size_t end = size_t{packet.csum_start} + packet.csum_offset + sizeof(uint16_t);
-    if (end > packet.size()) return std::unexpected(Drop::csum_range);
-    header.flags = wire::kNetNeedsCsum;
-    header.csum_start = packet.csum_start;
-    header.csum_offset = packet.csum_offset;
-  }
-  if (packet.gso == Gso::none) return header;
-  const bool tcp4 = packet.gso == Gso::tcp4;
-  if (!session_.has(tcp4 ? wire::kNetGuestTso4 : wire::kNetGuestTso6)) {
-    return std::unexpected(Drop::gso_not_negotiated);
-  }
-  if (packet.checksum != Checksum::partial || packet.gso_size == 0) {
-    return std::unexpected(Drop::gso_invalid);
-  }
-  header.gso_type = tcp4 ? wire::kNetGsoTcp4 : wire::kNetGsoTcp6;
-  header.gso_size = packet.gso_size;
-  header.hdr_len = static_cast<uint16_t>(packet.head().size());
-  return header;
+NetOffloads GuestPort::to_guest() const noexcept {
+  const bool checksum = session_.has(wire::kNetGuestCsum);
+  return {.checksum = checksum,
+          .tso4 = session_.has(wire::kNetGuestTso4),
+          .tso6 = session_.has(wire::kNetGuestTso6),
+          .data_valid = checksum};
 }
 
 GuestPort::Delivery GuestPort::collect(DeviceQueue& queue, size_t bytes) noexcept {
@@ -131,6 +112,7 @@ GuestPort::Delivery GuestPort::wait_or_drop(DeviceQueue& queue, uint16_t pair) n
   return Delivery::dropped;
 }
 
+// All 12 bytes of the net header are written.
 void GuestPort::write_frame(DeviceQueue& queue, const wire::VirtioNetHeader& header,
                             const Packet& packet) noexcept {
   std::array<std::byte, wire::kNetHeaderBytes> bytes;

@@ -9,7 +9,9 @@
 #include <array>
 
 #ifdef NOBOUNCE_HAVE_SECCOMP
+#include <linux/if_tun.h>
 #include <seccomp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -58,6 +60,10 @@ constexpr int kAllowed[] = {
     SCMP_SYS(epoll_wait),
     SCMP_SYS(epoll_pwait),
     SCMP_SYS(eventfd2),
+    // frames of a TAP; the time at which a delayed one is due
+    SCMP_SYS(readv),
+    SCMP_SYS(timerfd_create),
+    SCMP_SYS(timerfd_settime),
     // the guest's files, the socket file at the end
     SCMP_SYS(fstat),
     SCMP_SYS(newfstatat),
@@ -128,6 +134,12 @@ Result<Filter> filter_system_calls() {
   // Unix sockets alone: the client's role makes a new one each time it connects.
   if (const int r = seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
                                      SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+      r != 0) {
+    return fail_filter(r);
+  }
+  // A TAP's offloads follow what the guest negotiates; nothing else of it can be changed.
+  if (const int r = seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
+                                     SCMP_A1(SCMP_CMP_EQ, TUNSETOFFLOAD));
       r != 0) {
     return fail_filter(r);
   }

@@ -63,6 +63,7 @@ class CaptureDevice final : public NetDevice {
   [[nodiscard]] WaitHandle wait_handle(uint16_t queue) noexcept override {
     return inner_->wait_handle(queue);
   }
+  void set_receive_wanted(bool wanted) noexcept override { inner_->set_receive_wanted(wanted); }
   void acknowledge(uint16_t queue) noexcept override { inner_->acknowledge(queue); }
   [[nodiscard]] size_t headroom_needed() const noexcept override {
     return inner_->headroom_needed();

@@ -77,6 +77,9 @@ class NetDevice {
   [[nodiscard]] virtual bool arm(uint16_t queue) noexcept = 0;
   virtual void disarm(uint16_t queue) noexcept = 0;
   [[nodiscard]] virtual WaitHandle wait_handle(uint16_t queue) noexcept = 0;
+  // Whether the caller has room for what receive() would give (yes from the start). While it has
+  // not, a device may leave its source unwatched, so that a flood costs nothing (C067).
+  virtual void set_receive_wanted(bool) noexcept {}
   // After the handle signalled: clears it.
   virtual void acknowledge(uint16_t queue) noexcept = 0;
 

@@ -123,6 +123,17 @@ TEST(GuestPort, partial_checksums_and_super_frames_are_announced) {
   EXPECT_EQ(bytes, make_frame(30000, 9));
 }
 
+TEST(GuestPort, a_checksum_that_was_verified_is_passed_on_where_it_was_negotiated) {
+  for (const bool negotiated : {false, true}) {
+    Fixture f({.features = negotiated ? kAll : kAll & ~wire::kNetGuestCsum});
+    f.post(4, 2048);
+    PacketPtr packet = f.make_packet(1514, 1);
+    packet->checksum = Checksum::verified;
+    ASSERT_EQ(f.send(std::move(packet)), 1u);
+    EXPECT_EQ(f.guest_takes().first.flags, negotiated ? wire::kNetDataValid : 0);
+  }
+}
+
 TEST(GuestPort, what_the_guest_did_not_negotiate_is_never_sent) {
   Fixture f({.features = wire::kVersion1 | wire::kVhostUserProtocolFeatures});
   const DeviceFeatures features = f.port->features();
