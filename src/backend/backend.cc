@@ -42,7 +42,9 @@ Result<void> check(const BackendOptions& options) {
                       fmt::format("give 1 to {}", Backend::kQueuePairsMax));
   }
   if (options.sockets.empty()) return bad_option("no socket", "give a path");
-  if (options.mtu < 68) return bad_option(fmt::format("MTU {}", options.mtu), "give 68 to 65535");
+  if (options.mtu && *options.mtu < 68) {
+    return bad_option(fmt::format("MTU {}", *options.mtu), "give 68 to 65535");
+  }
   for (const MacAddress& mac : {options.mac, options.guest_mac}) {
     if (mac.is_zero() || mac.is_multicast()) {
       return bad_option(fmt::format("MAC address {}", mac.to_string()),
@@ -68,7 +70,7 @@ DeviceOffer offer_of(const BackendOptions& options, size_t slot) {
           .queue_pairs = options.queue_pairs,
           .queue_size_limit = options.queue_size_limit,
           .guest_mac = add(options.guest_mac, slot),
-          .mtu = options.mtu};
+          .mtu = options.mtu.value_or(1500)};
 }
 
 // For what a front-end can cause: at most one line a second (TM-71).

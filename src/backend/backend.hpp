@@ -42,11 +42,12 @@ struct BackendOptions {
   MacAddress mac{{0x02, 0x6e, 0x62, 0x00, 0x00, 0x01}};  // of the peer
   MacAddress guest_mac{
       {0x02, 0x6e, 0x62, 0x00, 0x00, 0x02}};  // offered to the first guest, then upwards
-  uint16_t mtu = 1500;
+  std::optional<uint16_t> mtu;  // offered to guests, and a TAP's; else the TAP's, else 1500
   uint16_t queue_pairs = 1;
   uint16_t queue_size_limit = 1024;  // power of two
   uint64_t feature_mask = ~uint64_t{0};
   std::string net = "peer";  // what is behind the device: peer, link, tap:NAME
+  std::string netns;         // of the TAP: a name below /run/netns, or a path
   bool once = false;         // end when the first front-end has left
   uint64_t spin_ns = 8'000;
   bool isolate = false;  // no capabilities, not dumpable, system-call filter

@@ -39,9 +39,9 @@ Result<std::unique_ptr<Network>> Switch::open(const SwitchOptions& options,
   if (!arena) return std::unexpected(arena.error());
   std::unique_ptr<Switch> made(new Switch(options, place, std::move(epoll), std::move(*arena)));
   if (options.uplink) {
-    auto uplink = options.uplink(made->context_);
-    if (!uplink) return std::unexpected(uplink.error());
-    auto port = made->add_port(std::move(uplink->device), std::move(uplink->want_receive));
+    auto device = options.uplink(made->context_);
+    if (!device) return std::unexpected(device.error());
+    auto port = made->add_port(std::move(*device));
     if (!port) return std::unexpected(port.error());
     made->uplink_ = *port;
   }
@@ -87,8 +87,7 @@ Switch::~Switch() = default;
 
 // ---- ports ------------------------------------------------------------------------------------
 
-Result<SwitchPort*> Switch::add_port(std::unique_ptr<NetDevice> device,
-                                     std::function<void(bool)> want_receive) {
+Result<SwitchPort*> Switch::add_port(std::unique_ptr<NetDevice> device) {
   for (uint16_t queue = 0; queue < device->queue_pairs(); ++queue) {
     const int fd = device->wait_handle(queue).fd;
     epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
@@ -96,8 +95,7 @@ Result<SwitchPort*> Switch::add_port(std::unique_ptr<NetDevice> device,
       return fail_errno("add a port to the switch");
     }
   }
-  ports_.push_back(std::make_unique<SwitchPort>(next_number_++, std::move(device), context_,
-                                                std::move(want_receive)));
+  ports_.push_back(std::make_unique<SwitchPort>(next_number_++, std::move(device), context_));
   ports_gauge_.set(ports_.size());
   return ports_.back().get();
 }
@@ -112,7 +110,7 @@ Result<void> Switch::join(Session& session) {
     if (!wrapped) return std::unexpected(wrapped.error());
     device = std::move(*wrapped);
   }
-  auto port = add_port(std::move(device), {});
+  auto port = add_port(std::move(device));
   if (!port) return std::unexpected(port.error());
   guests_.push_back({&session, *port});
   return {};
@@ -245,7 +243,7 @@ void Switch::sleep(uint64_t limit_ns) noexcept {
   bool idle = true;
   for (const auto& port : ports_) {
     const bool held_back = must_hold_back(*port);
-    port->want_receive(!held_back);
+    port->device().set_receive_wanted(!held_back);
     if (held_back && port.get() != uplink_) {
       limit_ns = std::min(limit_ns, kHeldBackNs);
     } else if (!port->arm()) {

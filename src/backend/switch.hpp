@@ -33,12 +33,8 @@
 
 namespace nobounce::backend {
 
-struct Uplink {
-  std::unique_ptr<NetDevice> device;
-  std::function<void(bool)> want_receive;  // told when nobody can take its frames, and when again
-};
-// Makes it on the switch's packets and pages.
-using UplinkFactory = std::function<Result<Uplink>(ShardContext& context)>;
+// Makes a device on the switch's packets and pages.
+using UplinkFactory = std::function<Result<std::unique_ptr<NetDevice>>(ShardContext& context)>;
 
 struct SwitchOptions {
   size_t guests_max = 64;
@@ -71,8 +67,7 @@ class Switch final : public Network {
 
   Switch(const SwitchOptions& options, const NetworkPlace& place, UniqueFd epoll,
          std::unique_ptr<PrivateArena> arena);
-  [[nodiscard]] Result<SwitchPort*> add_port(std::unique_ptr<NetDevice> device,
-                                             std::function<void(bool)> want_receive);
+  [[nodiscard]] Result<SwitchPort*> add_port(std::unique_ptr<NetDevice> device);
   [[nodiscard]] bool must_hold_back(SwitchPort& from) noexcept;
   size_t receive(SwitchPort& from) noexcept;
   void forward(SwitchPort& from, PacketPtr frame) noexcept;

@@ -2,12 +2,8 @@
 
 namespace nobounce::backend {
 
-SwitchPort::SwitchPort(uint16_t number, std::unique_ptr<NetDevice> device, ShardContext& context,
-                       std::function<void(bool)> want_receive)
-    : number_(number),
-      device_(std::move(device)),
-      output_(context, *device_, "switch"),
-      want_receive_(std::move(want_receive)) {}
+SwitchPort::SwitchPort(uint16_t number, std::unique_ptr<NetDevice> device, ShardContext& context)
+    : number_(number), device_(std::move(device)), output_(context, *device_, "switch") {}
 
 SwitchPort::~SwitchPort() {
   while (Packet* frame = queue_.pop_front()) static_cast<void>(PacketPtr(frame));
@@ -27,12 +23,6 @@ size_t SwitchPort::flush() noexcept {
     output_.transmit();
   } while (output_.empty());
   return before - queue_.size();
-}
-
-void SwitchPort::want_receive(bool wanted) {
-  if (!want_receive_ || wanted == wanted_) return;
-  wanted_ = wanted;
-  want_receive_(wanted);
 }
 
 bool SwitchPort::arm() noexcept {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 #include "base/list.hpp"
@@ -20,9 +19,7 @@ class SwitchPort {
   // several senders before the first frame is dropped.
   static constexpr size_t kQueueMax = 4 * kBurstMax;
 
-  // `want_receive`: tells the device whether its frames are wanted; empty when it needs no telling.
-  SwitchPort(uint16_t number, std::unique_ptr<NetDevice> device, ShardContext& context,
-             std::function<void(bool)> want_receive);
+  SwitchPort(uint16_t number, std::unique_ptr<NetDevice> device, ShardContext& context);
   ~SwitchPort();
 
   [[nodiscard]] uint16_t number() const noexcept { return number_; }
@@ -38,7 +35,6 @@ class SwitchPort {
   // From the queue to the device; returns how many frames left the queue.
   size_t flush() noexcept;
 
-  void want_receive(bool wanted);
   // Asks all queues of the device for a wake-up. False: there is work already.
   [[nodiscard]] bool arm() noexcept;
   void disarm() noexcept;
@@ -48,8 +44,6 @@ class SwitchPort {
   std::unique_ptr<NetDevice> device_;
   Output output_;
   List<Packet> queue_;
-  std::function<void(bool)> want_receive_;
-  bool wanted_ = true;
 };
 
 }  // namespace nobounce::backend

@@ -59,12 +59,20 @@ void define_backend(CLI::App& program, Action& action) {
   add_value(
       *command, "--net", options.backend.net,
       [](std::string_view value) -> std::optional<std::string> {
-        if (value != "peer" && value != "link") return {};
+        const bool tap = value.starts_with("tap:") && value.size() > 4;
+        if (value != "peer" && value != "link" && !tap) return {};
         return std::string(value);
       },
-      "a network of the device; there are: peer, link", "peer|link",
+      "a network of the device; there are: peer, link, tap:NAME", "peer|link|tap:NAME",
       "what is behind the device: 'peer' answers on a stack in this process (default), 'link' "
-      "joins all guests like a switch");
+      "joins all guests like a switch, 'tap:NAME' joins them with a TAP interface of the kernel");
+  add_value(
+      *command, "--netns", options.backend.netns,
+      [](std::string_view value) -> std::optional<std::string> {
+        if (value.empty()) return {};
+        return std::string(value);
+      },
+      "a name below /run/netns or a path", "NAME|PATH", "network namespace of the TAP interface");
   add_value(*command, "--ip", options.backend.address, parse_host_prefix,
             "an address a host can have with its prefix length, e.g. 10.77.0.1/24", "A/B",
             "address of the peer (default 10.77.0.1/24)");
@@ -76,10 +84,11 @@ void define_backend(CLI::App& program, Action& action) {
       *command, "--mtu", options.backend.mtu,
       [](std::string_view value) {
         return parse_number(value, 576, 65520).transform([](uint64_t mtu) {
-          return static_cast<uint16_t>(mtu);
+          return std::optional<uint16_t>(static_cast<uint16_t>(mtu));
         });
       },
-      "a number of bytes from 576 to 65520", "BYTES", "offered to the guest (default 1500)");
+      "a number of bytes from 576 to 65520", "BYTES",
+      "offered to guests (default 1500, or what the TAP has; given, it is set there too)");
   add_value(*command, "--queue-size", options.backend.queue_size_limit, parse_queue_size,
             "a power of two from 64 to 32768", "N", "largest virtqueue (default 1024)");
   command->add_flag("--once", options.backend.once, "end when the first guest has left");
@@ -92,14 +101,21 @@ void define_backend(CLI::App& program, Action& action) {
       "itself\n"
       "into the system calls it needs. It serves guests as they come and go until it is stopped: "
       "the\n"
-      "peer one at a time, a link up to 64 at once.\n\n"
+      "peer one at a time, a link or TAP up to 64 at once. A TAP is made when it is not there "
+      "(for\n"
+      "that the process needs CAP_NET_ADMIN), and goes when the process ends unless it is "
+      "persistent.\n\n"
       "Examples:\n"
       "  nobounce backend --socket /tmp/nb.sock --net peer --ip 10.77.0.1/24\n"
-      "  nobounce backend --socket /tmp/nb.sock --net link\n");
+      "  nobounce backend --socket /tmp/nb.sock --net link\n"
+      "  nobounce backend --socket /tmp/nb.sock --net tap:nb0 --netns test\n");
   command->callback([command, &action] {
     apply_config(*command, options.config);
     if (options.backend.sockets.empty()) {
       usage_error("--socket", "missing: where the guest finds it, e.g. --socket /tmp/nb.sock");
+    }
+    if (!options.backend.netns.empty() && !options.backend.net.starts_with("tap:")) {
+      usage_error("--netns", "only with --net tap:NAME");
     }
     action = [] { return run(options); };
   });
