@@ -147,12 +147,17 @@ class StackAtFloor : public ReceiveFloor {
  protected:
   StackAtFloor()
       : ip(*rig.context, *rig.net, {.address = {kOurs, 24}, .neighbours_max = 4}),
-        tcp(*rig.context, ip, {.connections_max = 2}),
+        tcp(*rig.context, ip, two_connections()),
         udp(*rig.context, ip, 4) {
     run_low();
     take_private_pages();
   }
 
+  static tcp::LayerOptions two_connections() {
+    tcp::LayerOptions options;
+    options.connections_max = 2;
+    return options;
+  }
   void round() {
     rig.context->now_ns = rig.clock.now_ns();
     rig.timers.poll(rig.context->now_ns);
