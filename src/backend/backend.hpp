@@ -31,6 +31,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/peer_event.hpp"
+#include "netdev/impair_options.hpp"
 #include "nobounce/address.hpp"
 
 namespace nobounce::backend {
@@ -47,6 +48,7 @@ struct BackendOptions {
   uint16_t queue_size_limit = 1024;  // power of two
   uint64_t feature_mask = ~uint64_t{0};
   std::string net = "peer";  // what is behind the device: peer, link, tap:NAME
+  std::optional<ImpairOptions> impair;  // of the wire to each guest
   std::string netns;         // of the TAP: a name below /run/netns, or a path
   bool once = false;         // end when the first front-end has left
   uint64_t spin_ns = 8'000;

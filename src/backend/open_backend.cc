@@ -5,14 +5,25 @@
 #include "backend/peer.hpp"
 #include "backend/switch.hpp"
 #include "backend/tap.hpp"
+#include "netdev/impair.hpp"
 
 namespace nobounce::backend {
 namespace {
 
 constexpr std::string_view kTap = "tap:";
 
+// A bad wire to each guest, when one is asked for.
+PortWrapper wrapper(const BackendOptions& options) {
+  if (!options.impair) return {};
+  return [impair = *options.impair](std::unique_ptr<NetDevice> port,
+                                    ShardContext& context) -> Result<std::unique_ptr<NetDevice>> {
+    return ImpairedDevice::open(std::move(port), impair, context, context.counters);
+  };
+}
+
 NetworkFactory link(const BackendOptions& options) {
-  const SwitchOptions made{.guests_max = Backend::kGuestsMax, .mac = options.mac};
+  const SwitchOptions made{
+      .guests_max = Backend::kGuestsMax, .mac = options.mac, .wrap = wrapper(options)};
   return [made](const NetworkPlace& place) { return Switch::open(made, place); };
 }
 
@@ -25,18 +36,20 @@ Result<NetworkFactory> tap(BackendOptions& options) {
   if (!opened) return std::unexpected(opened.error());
   const auto interface = std::make_shared<TapInterface>(std::move(*opened));
   options.mtu = interface->mtu();
-  return [interface, mac = options.mac](const NetworkPlace& place) {
-    SwitchOptions made{.guests_max = Backend::kGuestsMax, .mac = mac};
-    made.uplink = [interface, mac](ShardContext& context) -> Result<std::unique_ptr<NetDevice>> {
-      return TapDevice::open(*interface, context, context.counters, mac);
-    };
-    return Switch::open(made, place);
+  SwitchOptions made{
+      .guests_max = Backend::kGuestsMax, .mac = options.mac, .wrap = wrapper(options)};
+  made.uplink = [interface,
+                 mac = options.mac](ShardContext& context) -> Result<std::unique_ptr<NetDevice>> {
+    return TapDevice::open(*interface, context, context.counters, mac);
   };
+  return [made](const NetworkPlace& place) { return Switch::open(made, place); };
 }
 
 NetworkFactory peer(const BackendOptions& options) {
-  const PeerOptions made{
-      .address = options.address, .mac = options.mac, .queue_size = options.queue_size_limit};
+  const PeerOptions made{.address = options.address,
+                         .mac = options.mac,
+                         .queue_size = options.queue_size_limit,
+                         .wrap = wrapper(options)};
   return one_guest([made](const ServicePlace& place) { return Peer::open(place, made); });
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 struct BackendCommand {
   backend::BackendOptions backend;
+  std::string impair;
   std::string config;
   bool no_isolation = false;
   bool client = false;
@@ -73,6 +74,11 @@ void define_backend(CLI::App& program, Action& action) {
         return std::string(value);
       },
       "a name below /run/netns or a path", "NAME|PATH", "network namespace of the TAP interface");
+  add_value(
+      *command, "--impair", options.impair,
+      [](std::string_view value) { return std::optional<std::string>(value); }, "", "LIST",
+      "damage what passes between guests and network, e.g. loss=1%,reorder=2%,duplicate=1%,"
+      "corrupt=0.1%,delay=10ms,rate=100M,seed=7");
   add_value(*command, "--ip", options.backend.address, parse_host_prefix,
             "an address a host can have with its prefix length, e.g. 10.77.0.1/24", "A/B",
             "address of the peer (default 10.77.0.1/24)");
@@ -107,12 +113,17 @@ void define_backend(CLI::App& program, Action& action) {
       "persistent.\n\n"
       "Examples:\n"
       "  nobounce backend --socket /tmp/nb.sock --net peer --ip 10.77.0.1/24\n"
-      "  nobounce backend --socket /tmp/nb.sock --net link\n"
+      "  nobounce backend --socket /tmp/nb.sock --net link --impair loss=1%,delay=5ms\n"
       "  nobounce backend --socket /tmp/nb.sock --net tap:nb0 --netns test\n");
   command->callback([command, &action] {
     apply_config(*command, options.config);
     if (options.backend.sockets.empty()) {
       usage_error("--socket", "missing: where the guest finds it, e.g. --socket /tmp/nb.sock");
+    }
+    if (!options.impair.empty()) {
+      auto impair = parse_impairments(options.impair);
+      if (!impair) usage_error("--impair", impair.error().to_string());
+      options.backend.impair = *impair;
     }
     if (!options.backend.netns.empty() && !options.backend.net.starts_with("tap:")) {
       usage_error("--netns", "only with --net tap:NAME");

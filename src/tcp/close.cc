@@ -66,6 +66,10 @@ void Machine::enter_time_wait(Connection& c) noexcept {
   c.send_timer.cancel();
   c.send_timer_kind = SendTimer::off;
   time_wait_.push_back(c);
+  if (c.is_orphan) {  // it needs nothing any more, and goes first when there is no room
+    c.is_orphan = false;
+    --orphans_;
+  }
   c.life_timer.arm(context_.timers, now() + 2 * options_.msl_ns);
 }
 

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 #include "backend/isolation.hpp"
-#include "namespace.hpp"
+#include "support/namespace.hpp"
 #include "netdev/checksum.hpp"
 #include "nobounce/stack.hpp"
 #include "socket/set_up.hpp"

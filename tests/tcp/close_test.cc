@@ -260,6 +260,33 @@ TEST(TcpClose, T60_orphans_with_a_dead_peer_are_limited_and_end) {
   script.drop_output();
 }
 
+// Closed in order, they wait in TIME-WAIT as long as there is room, and nobody is reset for them.
+TEST(TcpClose, T58_T60_time_wait_is_no_orphan) {
+  ScriptOptions options;
+  options.layer.connections_max = 64;
+  Script script(options);
+  script.listen(64);
+  for (uint16_t i = 0; i < 60; ++i) {
+    script.peer_port = static_cast<uint16_t>(6000 + i);
+    script.send_raw(kTcpSyn, script.options.peer_isn, 0, {.options = options.peer_syn});
+    script.our_isn = script.out().header.sequence;
+    script.in(kA, 1, 1);
+    tcp::Connection* c = std::exchange(script.acceptor.connection, nullptr);
+    ASSERT_NE(c, nullptr);
+    script.tcp->release(*c);
+    script.pump();
+    const Out fin = script.out();
+    ASSERT_TRUE(fin.has(kTcpFin)) << i;
+    ASSERT_FALSE(fin.has(kTcpRst)) << i;
+    script.in(kTcpFin | kA, 1, 2);
+    script.drop_output();
+  }
+  EXPECT_EQ(script.count("tcp.limit.orphans"), 0U);
+  EXPECT_EQ(script.tcp->connections(), 60U);
+  script.advance(61 * kNsPerSecond);
+  EXPECT_EQ(script.tcp->connections(), 0U);
+}
+
 TEST(TcpClose, T61_keepalive) {
   ScriptOptions options;
   options.connection.keepalive = true;

@@ -26,7 +26,7 @@
 #include "base/unique_fd.hpp"
 #include "nobounce/address.hpp"
 
-namespace nobounce::backend::test {
+namespace nobounce::test {
 
 // Why no TAP can be made here; nothing: it can.
 inline std::optional<std::string> why_no_tap() {
@@ -81,8 +81,8 @@ class Host {
     request.ifr_qlen = frames;
     ASSERT_EQ(::ioctl(control_.get(), SIOCSIFTXQLEN, &request), 0);
   }
-  // 10.9.0.1/24, with 10.9.0.2 at `peer`.
-  void set_addresses(const std::string& name, const MacAddress& peer) {
+  // 10.9.0.1/24.
+  void set_address(const std::string& name) {
     ifreq request = request_for(name);
     sockaddr_in address = inet(kAddress, 0);
     std::memcpy(&request.ifr_addr, &address, sizeof address);
@@ -90,14 +90,31 @@ class Host {
     address = inet("255.255.255.0", 0);
     std::memcpy(&request.ifr_netmask, &address, sizeof address);
     ASSERT_EQ(::ioctl(control_.get(), SIOCSIFNETMASK, &request), 0);
+  }
+  // The same, with 10.9.0.2 at `peer`.
+  void set_addresses(const std::string& name, const MacAddress& peer) {
+    set_address(name);
     arpreq neighbour{};
-    address = inet(kPeer, 0);
+    const sockaddr_in address = inet(kPeer, 0);
     std::memcpy(&neighbour.arp_pa, &address, sizeof address);
     neighbour.arp_ha.sa_family = ARPHRD_ETHER;
     std::memcpy(neighbour.arp_ha.sa_data, peer.bytes.data(), 6);
     neighbour.arp_flags = ATF_COM | ATF_PERM;
     std::strncpy(neighbour.arp_dev, name.c_str(), sizeof neighbour.arp_dev - 1);
     ASSERT_EQ(::ioctl(control_.get(), SIOCSARP, &neighbour), 0);
+  }
+  // Forgets what it knows of 10.9.0.2.
+  void forget_neighbour(const std::string& name) {
+    arpreq neighbour{};
+    const sockaddr_in address = inet(kPeer, 0);
+    std::memcpy(&neighbour.arp_pa, &address, sizeof address);
+    std::strncpy(neighbour.arp_dev, name.c_str(), sizeof neighbour.arp_dev - 1);
+    ::ioctl(control_.get(), SIOCDARP, &neighbour);
+  }
+  static void set_sysctl(const std::string& name, const std::string& value) {
+    std::ofstream file("/proc/sys/net/" + name);
+    file << value << std::flush;
+    ASSERT_TRUE(file) << name;
   }
   void remove(const std::string& name) {
     const UniqueFd netlink(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
@@ -170,4 +187,4 @@ inline void in_namespace(const std::function<void(Host&)>& body) {
   }).join();
 }
 
-}  // namespace nobounce::backend::test
+}  // namespace nobounce::test
