@@ -5,7 +5,8 @@
 //   starts the device  -->  socket in a private directory
 //   starts guests, one after the other ----------------->  the file out and back, both modes
 //                                                          streams, both modes and directions
-//   adds up their results, prints the table, ends everything, removes the directory
+//   with root: the same once more, with the kernel's TCP behind a TAP as the far end
+//   adds up their results, prints the tables, ends everything, removes the directory
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/utsname.h>
@@ -20,6 +21,7 @@
 
 #include "base/random.hpp"
 #include "base/unique_fd.hpp"
+#include "cli/kernel_side.hpp"
 #include "cli/metrics.hpp"
 #include "cli/payload.hpp"
 #include "cli/process.hpp"
@@ -36,7 +38,15 @@ namespace {
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-constexpr const char* kPeer = "10.77.0.1";
+// Who is at the far end.
+struct Place {
+  const char* peer;
+  const char* guest;
+  std::vector<std::string> device;  // the back-end's words for it
+};
+const Place kBuiltIn{"10.77.0.1", "10.77.0.2/24", {"--net", "peer", "--ip", "10.77.0.1/24"}};
+constexpr const char* kTap = "nb0";
+constexpr const char* kKernel = "10.78.0.1";
 constexpr uint64_t kFileBytes = uint64_t{256} << 20;
 constexpr std::array<Mode, 2> kModes{Mode::bounce, Mode::nocopy};
 constexpr std::array<const char*, 2> kDirections{"transmit", "receive"};
@@ -113,13 +123,14 @@ Result<std::string> hash_file(const std::string& path) {
 // The device and the guests that come to it.
 class Bench {
  public:
-  static Result<Bench> open(const std::string& socket) {
+  static Result<Bench> open(const std::string& socket, const Place& place) {
     const auto program = this_program();
     if (!program) return std::unexpected(program.error());
-    auto device = Process::start({*program, "backend", "--socket", socket, "--net", "peer", "--ip",
-                                  fmt::format("{}/24", kPeer)});
+    std::vector<std::string> words{*program, "backend", "--socket", socket};
+    words.insert(words.end(), place.device.begin(), place.device.end());
+    auto device = Process::start(words);
     if (!device) return std::unexpected(device.error());
-    Bench bench(*std::move(device), *program, socket);
+    Bench bench(*std::move(device), *program, socket, place);
     for (int i = 0; i < 500; ++i) {
       if (std::filesystem::exists(socket)) return bench;
       if (stop_requested()) return interrupted();
@@ -131,9 +142,9 @@ class Bench {
 
   // One guest process; its result.
   Result<nlohmann::json> guest(Mode mode, const std::vector<std::string>& job, nanoseconds limit) {
-    std::vector<std::string> words{program_,   "perf",         "--net",  "vhost-user:" + socket_,
-                                   "--ip",     "10.77.0.2/24", "--mode", to_string(mode),
-                                   "--client", kPeer,          "--json", "-"};
+    std::vector<std::string> words{program_,   "perf",       "--net",  "vhost-user:" + socket_,
+                                   "--ip",     place_.guest, "--mode", to_string(mode),
+                                   "--client", place_.peer,  "--json", "-"};
     words.insert(words.end(), job.begin(), job.end());
     const std::string operation = fmt::format("run the guest in {} mode", to_string(mode));
     auto process = Process::start(words);
@@ -158,8 +169,11 @@ class Bench {
   }
 
  private:
-  Bench(Process device, std::string program, std::string socket)
-      : device_(std::move(device)), program_(std::move(program)), socket_(std::move(socket)) {}
+  Bench(Process device, std::string program, std::string socket, Place place)
+      : device_(std::move(device)),
+        program_(std::move(program)),
+        socket_(std::move(socket)),
+        place_(std::move(place)) {}
 
   // What the device said last, when it is gone.
   std::string device_words() {
@@ -174,6 +188,7 @@ class Bench {
   Process device_;
   std::string program_;
   std::string socket_;
+  Place place_;
 };
 
 Result<void> transfer_file(Bench& bench, const std::string& path) {
@@ -242,6 +257,35 @@ Result<ResultTable> stream(Bench& bench, const DemoOptions& options) {
   return table;
 }
 
+Result<ResultTable> run_leg(const std::string& socket, const Place& place, const std::string& path,
+                            const DemoOptions& options) {
+  auto bench = Bench::open(socket, place);
+  if (!bench) return std::unexpected(bench.error());
+  if (const auto sent = transfer_file(*bench, path); !sent) return std::unexpected(sent.error());
+  return stream(*bench, options);
+}
+
+// The same to the kernel, in a namespace that goes with this process. Nothing when it cannot be had.
+Result<std::optional<ResultTable>> run_kernel_leg(const std::string& socket,
+                                                  const std::string& path,
+                                                  const DemoOptions& options) {
+  auto side = KernelSide::start();
+  if (!side) {
+    fmt::print("the leg to the kernel's TCP is left out: {}\n", side.error().to_string());
+    return std::nullopt;
+  }
+  fmt::print("the same to the kernel's TCP, over a TAP in a network namespace of its own\n");
+  const Place place{
+      kKernel, "10.78.0.2/24", {"--net", std::string("tap:") + kTap, "--netns", (*side)->netns()}};
+  auto bench = Bench::open(socket, place);  // makes the TAP
+  if (!bench) return std::unexpected(bench.error());
+  if (auto served = (*side)->serve(kTap, kKernel); !served) return std::unexpected(served.error());
+  if (const auto sent = transfer_file(*bench, path); !sent) return std::unexpected(sent.error());
+  auto table = stream(*bench, options);
+  if (!table) return std::unexpected(table.error());
+  return std::optional(std::move(*table));
+}
+
 Result<int> run_demo(const DemoOptions& options) {
   (void)catch_stop_signals();
   if (!options.file.empty() && access(options.file.c_str(), R_OK) != 0) {
@@ -254,17 +298,19 @@ Result<int> run_demo(const DemoOptions& options) {
     path = *directory / "file";
     if (const auto made = make_file(path, options); !made) return std::unexpected(made.error());
   }
-  auto bench = Bench::open(*directory / "nb.sock");
-  if (!bench) return std::unexpected(bench.error());
-  if (const auto sent = transfer_file(*bench, path); !sent) {
-    return std::unexpected(sent.error());
-  }
-  const auto table = stream(*bench, options);
+  const auto table = run_leg(*directory / "nb.sock", kBuiltIn, path, options);
   if (!table) return std::unexpected(table.error());
+  const auto kernel = run_kernel_leg(*directory / "tap.sock", path, options);
+  if (!kernel) return std::unexpected(kernel.error());
   utsname system{};
   uname(&system);
-  fmt::print("\n{}\n{} CPUs, {} {}, {} x {:.1f} s a cell\n", to_text(*table),
-             std::thread::hardware_concurrency(), system.sysname, system.release, options.rounds,
+  fmt::print("\nto the built-in peer\n{}", to_text(*table));
+  if (*kernel) {
+    fmt::print("\nto the kernel's TCP ({}) over a TAP, MTU 1500 with TSO\n{}\n",
+               kernel_congestion_control(), to_text(**kernel));
+  }
+  fmt::print("{} CPUs, {} {}, {} x {:.1f} s a cell\n", std::thread::hardware_concurrency(),
+             system.sysname, system.release, options.rounds,
              static_cast<double>(options.time.count()) / 1e9);
   return 0;
 }
