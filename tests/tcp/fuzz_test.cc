@@ -1,5 +1,7 @@
 // Random segments against live connections: nothing crashes, nothing leaks, bounds hold, and what
 // was delivered in order stays intact (fuzzer 5 of tcp.md 12.4 in its deterministic form).
+#include "support/frames.hpp"
+#include "tcp/pair.hpp"
 #include "tcp/script.hpp"
 
 namespace nobounce::test {
@@ -81,9 +83,9 @@ class SegmentFuzzer {
   uint32_t next_ = 1;
 };
 
-// 10^5 segments in all; a connection that ends is replaced.
-TEST(TcpFuzz, T3_T5_hundred_thousand_segments_against_live_connections) {
-  constexpr int kSegments = 100'000;
+// 10^6 segments in all; a connection that ends is replaced.
+TEST(TcpFuzz, T3_T5_a_million_segments_against_live_connections) {
+  constexpr int kSegments = 1'000'000;
   int done = 0;
   uint64_t seed = 1;
   uint64_t lives = 0;
@@ -141,6 +143,68 @@ TEST(TcpFuzz, T3_T5_hundred_thousand_segments_against_live_connections) {
     if (HasFailure()) return;
   }
   EXPECT_GE(lives, 20U);
+}
+
+// One who knows addresses and ports, and nothing else, sends 10^6 segments into a transfer that runs
+// both ways: the streams arrive whole, nobody is reset, no timer is left behind (T-18, T-20, T-21).
+TEST(TcpFuzz, T20_T21_a_million_blind_segments_into_a_transfer) {
+  constexpr uint64_t kSegments = 1'000'000;
+  PairOptions options;
+  options.seed = 7;
+  options.wire.delay_ns = 100'000;
+  Pair pair(options);
+  Transfer transfer(pair, 48 << 20, 48 << 20);
+  SeededRandom random(7);
+  uint64_t done = 0;
+  const Endpoint left = pair.left.tcp->info(*transfer.client.connection).local;
+  const auto forge = [&](Side& to, const Endpoint& from, const Endpoint& at) {
+    PacketBurst burst;
+    while (!burst.full() && done < kSegments) {
+      TcpHeader header;
+      header.source_port = from.port;
+      header.destination_port = at.port;
+      header.sequence = random.next_u32();
+      header.acknowledgement = random.next_u32();
+      header.flags = static_cast<uint8_t>(random.below(256));
+      header.window = static_cast<uint16_t>(random.next_u32());
+      const ByteVector payload(random.below(3) == 0 ? random.below(200) : 0, std::byte{0xee});
+      const ByteVector segment = tcp(from.address, at.address, header, payload);
+      const ByteVector packet = ipv4({.dont_fragment = true,
+                                      .protocol = ip::kProtocolTcp,
+                                      .source = from.address,
+                                      .destination = at.address},
+                                     segment);
+      const ByteVector frame = ethernet({.destination = to.device->mac(),
+                                         .source = MacAddress{{2, 0, 0, 0, 0, 0x77}},
+                                         .ether_type = kEtherTypeIpv4},
+                                        packet);
+      PacketPtr received = make_received(to.end.context, {.bytes = frame});
+      ASSERT_NE(received, nullptr);
+      burst.push(std::move(received));
+      ++done;
+    }
+    to.ip->receive(burst);
+    to.tcp->end_of_burst();
+    to.ip->flush();
+  };
+  ASSERT_TRUE(pair.run_until(
+      [&] {
+        if (transfer.server.sent == 0 && transfer.server.connection != nullptr) {
+          transfer.server.write();
+        }
+        if (transfer.client.connected > 0 && !transfer.client.done()) {
+          for (int i = 0; i < 10; ++i) {
+            forge(pair.left, {kRightAddress, 80}, left);
+            forge(pair.right, left, {kRightAddress, 80});
+          }
+        }
+        return transfer.client.done() && transfer.server.done();
+      },
+      600 * kNsPerSecond));
+  EXPECT_EQ(done, kSegments);
+  transfer.expect_complete();
+  pair.run(300 * kNsPerSecond);
+  EXPECT_EQ(pair.left.tcp->connections() + pair.right.tcp->connections(), 0U);
 }
 
 // The same against LISTEN, SYN-RECEIVED, SYN-SENT and TIME-WAIT.
