@@ -1,7 +1,9 @@
 #include "base/counters.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -23,6 +25,17 @@ constexpr long kRamfsMagic = 0x858458f6;
 std::atomic<uint64_t> sink{0};
 std::mutex registration_lock;
 
+bool lock(int fd, int how) noexcept {
+  int result = 0;
+  while ((result = flock(fd, how)) != 0 && errno == EINTR) {
+  }
+  return result == 0;
+}
+
+bool is_same_file(const struct stat& a, const struct stat& b) noexcept {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 }  // namespace
 
 struct CounterRegistry::Table {
@@ -40,8 +53,8 @@ static_assert(sizeof(std::atomic<uint64_t>) == 8);
 
 Counter::Counter() noexcept : cell_(&sink) {}
 
-CounterRegistry::CounterRegistry(Table* table, std::string path)
-    : table_(table), path_(std::move(path)) {
+CounterRegistry::CounterRegistry(Table* table, std::string path, UniqueFd file)
+    : table_(table), path_(std::move(path)), file_(std::move(file)) {
   table_->magic = kMagic;
 }
 
@@ -53,36 +66,74 @@ CounterRegistry::CounterRegistry()
             NB_ASSERT(memory != MAP_FAILED);
             return static_cast<Table*>(memory);
           }(),
-          {}) {}
+          {}, {}) {}
+
+// Removes what killed processes left: files of ours, of this format, that nobody holds locked.
+// Under the directory's lock, so that no file is met between its creation and its own lock.
+void CounterRegistry::sweep(int directory) {
+  const int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (copy < 0) return;
+  DIR* entries = fdopendir(copy);  // takes the descriptor over
+  if (entries == nullptr) {
+    close(copy);
+    return;
+  }
+  while (const dirent* entry = readdir(entries)) {
+    const UniqueFd file(
+        openat(directory, entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    struct stat status{};
+    uint64_t magic = 0;
+    const bool ours = file.is_open() && fstat(file.get(), &status) == 0 &&
+                      S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+                      status.st_size == static_cast<off_t>(sizeof(Table)) &&
+                      pread(file.get(), &magic, sizeof magic, 0) == sizeof magic && magic == kMagic;
+    if (ours && lock(file.get(), LOCK_EX | LOCK_NB)) unlinkat(directory, entry->d_name, 0);
+  }
+  closedir(entries);
+}
 
 Result<std::unique_ptr<CounterRegistry>> CounterRegistry::publish(const std::string& name) {
   auto directory = runtime_directory();
   if (!directory) return std::unexpected(directory.error());
-  std::string path = *directory + "/" + name;
+  const UniqueFd held(open(directory->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!held.is_open() || !lock(held.get(), LOCK_EX)) {
+    return fail_errno("lock runtime directory " + *directory);
+  }
+  sweep(held.get());
+  auto made = make(*directory + "/" + name);
+  lock(held.get(), LOCK_UN);  // at once, also where a fork of another thread has a copy of the fd
+  return made;
+}
+
+Result<std::unique_ptr<CounterRegistry>> CounterRegistry::make(std::string path) {
   // A file of that name may still be mapped by its maker: it is unlinked, never truncated.
   unlink(path.c_str());
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return fail_errno("create counter file " + path);
-  if (ftruncate(fd, sizeof(Table)) != 0) {
-    auto error = fail_errno("size counter file " + path);
-    close(fd);
+  UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.is_open()) return fail_errno("create counter file " + path);
+  const auto give_up = [&path](const char* what) {
+    auto error = fail_errno(what + path);
     unlink(path.c_str());
     return error;
-  }
-  void* memory = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  close(fd);
-  if (memory == MAP_FAILED) {
-    auto error = fail_errno("map counter file " + path);
-    unlink(path.c_str());
-    return error;
-  }
+  };
+  // Held as long as the process lives: the kernel lets go of it however that ends.
+  if (!lock(file.get(), LOCK_EX)) return give_up("lock counter file ");
+  if (ftruncate(file.get(), sizeof(Table)) != 0) return give_up("size counter file ");
+  void* memory = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (memory == MAP_FAILED) return give_up("map counter file ");
   return std::unique_ptr<CounterRegistry>(
-      new CounterRegistry(static_cast<Table*>(memory), std::move(path)));
+      new CounterRegistry(static_cast<Table*>(memory), std::move(path), std::move(file)));
 }
 
 CounterRegistry::~CounterRegistry() {
   munmap(table_, sizeof(Table));
-  if (!path_.empty()) unlink(path_.c_str());
+  if (path_.empty()) return;
+  // The name may have gone to a later registry.
+  struct stat mine{};
+  struct stat there{};
+  if (fstat(file_.get(), &mine) == 0 && lstat(path_.c_str(), &there) == 0 &&
+      is_same_file(mine, there)) {
+    unlink(path_.c_str());
+  }
 }
 
 Counter CounterRegistry::counter(std::string_view name) {

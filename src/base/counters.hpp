@@ -4,6 +4,10 @@
 // after a header page. It lives on memory-backed storage only (TM-88: in a confidential VM the disk
 // is the host's), mode 0600; or in anonymous memory when no name is given.
 //
+// Life of a file: its process holds a lock on it (flock) and removes it in the end. What a killed
+// process left is not locked any more: the next one to publish removes it. A child that was forked
+// and lives on without exec counts as its process.
+//
 // Threads: counter() takes a lock and is for set-up. Counter::add is for one writing thread;
 // SharedCounter::add for many. Reading is allowed from anywhere, also from another process.
 // Cost: add is a plain load and store (Counter) or one locked add (SharedCounter).
@@ -18,6 +22,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/unique_fd.hpp"
 
 namespace nobounce {
 
@@ -58,7 +63,8 @@ class CounterRegistry {
 
   // Anonymous memory: for tests and for programs that publish nothing.
   CounterRegistry();
-  // A file named `name` in runtime_directory(); removed when the registry goes.
+  // A file named `name` in runtime_directory(); removed when the registry goes. Files of killed
+  // processes are removed on the way.
   static Result<std::unique_ptr<CounterRegistry>> publish(const std::string& name);
   ~CounterRegistry();
   CounterRegistry(const CounterRegistry&) = delete;
@@ -72,10 +78,13 @@ class CounterRegistry {
 
  private:
   struct Table;
-  CounterRegistry(Table* table, std::string path);
+  CounterRegistry(Table* table, std::string path, UniqueFd file);
+  static void sweep(int directory);
+  static Result<std::unique_ptr<CounterRegistry>> make(std::string path);
 
   Table* table_;
   std::string path_;  // empty: anonymous
+  UniqueFd file_;     // locked
 };
 
 // Where counter and control files live: $XDG_RUNTIME_DIR/nobounce, else /dev/shm/nobounce-UID.

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -179,6 +181,89 @@ TEST_F(Counters, a_second_registry_of_the_same_name_leaves_the_first_ones_memory
   counter.add(4);  // a truncated file would fault here
   EXPECT_EQ((*first)->value("x"), 7u);
   EXPECT_EQ((*second)->value("x"), 0u);
+}
+
+TEST_F(Counters, the_first_ones_end_leaves_the_second_ones_file_alone) {
+  auto first = CounterRegistry::publish("guest");
+  auto second = CounterRegistry::publish("guest");
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  first->reset();
+  EXPECT_TRUE(read_counters(file("guest")).has_value());
+  second->reset();
+  EXPECT_FALSE(std::filesystem::exists(file("guest")));
+}
+
+// A process that publishes and then waits to be killed.
+class Publisher {
+ public:
+  explicit Publisher(const std::string& name) {
+    int ready[2];
+    if (pipe(ready) != 0) return;
+    pid_ = fork();
+    if (pid_ == 0) {
+      const auto registry = CounterRegistry::publish(name);
+      if (registry && write(ready[1], "r", 1) == 1) pause();
+      _exit(1);
+    }
+    close(ready[1]);
+    char byte = 0;
+    is_ready_ = read(ready[0], &byte, 1) == 1;
+    close(ready[0]);
+  }
+  ~Publisher() { end(); }
+  Publisher(const Publisher&) = delete;
+  Publisher& operator=(const Publisher&) = delete;
+  [[nodiscard]] bool is_ready() const { return is_ready_; }
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  bool is_ready_ = false;
+};
+
+TEST_F(Counters, TM88_what_a_killed_process_left_is_swept_and_nothing_else) {
+  ASSERT_TRUE(runtime_directory().has_value());
+  Publisher killed("killed-1");
+  Publisher alive("alive-2");
+  ASSERT_TRUE(killed.is_ready() && alive.is_ready());
+  auto own = CounterRegistry::publish("own-3");
+  ASSERT_TRUE(own.has_value()) << own.error().to_string();
+  EXPECT_TRUE(std::filesystem::exists(file("killed-1"))) << "it lives still";
+  killed.end();
+  EXPECT_TRUE(std::filesystem::exists(file("killed-1"))) << "nobody could remove it";
+  std::filesystem::copy_file(file("killed-1"), base_ + "/elsewhere");
+  std::filesystem::create_symlink(base_ + "/elsewhere", file("link-4"));
+  std::ofstream(file("notes")) << "no counters";
+  ASSERT_EQ(mkfifo(file("pipe").c_str(), 0600), 0);
+
+  auto next = CounterRegistry::publish("next-5");
+  ASSERT_TRUE(next.has_value()) << next.error().to_string();
+  EXPECT_FALSE(std::filesystem::exists(file("killed-1")));
+  for (const char* name : {"alive-2", "own-3", "next-5", "notes", "pipe"}) {
+    EXPECT_TRUE(std::filesystem::exists(file(name))) << name;
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(file("link-4"))) << "not followed, not ours to judge";
+  EXPECT_TRUE(read_counters(file("alive-2")).has_value());
+}
+
+TEST_F(Counters, TM88_of_many_processes_the_dead_ones_files_go) {
+  ASSERT_TRUE(runtime_directory().has_value());
+  std::vector<std::unique_ptr<Publisher>> publishers;
+  for (int i = 0; i < 8; ++i) {
+    publishers.push_back(std::make_unique<Publisher>("many-" + std::to_string(i)));
+    ASSERT_TRUE(publishers.back()->is_ready());
+    if (i % 2 == 1) publishers.back()->end();
+  }
+  auto own = CounterRegistry::publish("own");
+  ASSERT_TRUE(own.has_value()) << own.error().to_string();
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(std::filesystem::exists(file("many-" + std::to_string(i))), i % 2 == 0) << i;
+  }
 }
 
 TEST_F(Counters, a_missing_runtime_directory_names_it) {
