@@ -41,14 +41,14 @@ struct StackOptions {
   IpPrefix address;  // "10.77.0.2/24"
   std::optional<IpAddress> gateway;
   std::optional<MacAddress> mac;  // default: the device's, else a random local one
-  std::optional<uint16_t> mtu;    // default: the device's, else 1500
+  std::optional<uint16_t> mtu;    // 576 or more; default: the device's, else 1500
   Mode mode = Mode::nocopy;
   unsigned nocopy_tx_percent = 45;  // of the pool; ignored in bounce mode
   unsigned nocopy_rx_percent = 45;
   uint64_t pool_bytes = 64 << 20;     // shared memory: bounce slots and nocopy pages
   uint64_t private_bytes = 64 << 20;  // private pages for what does not fit there
   bool huge_pages = false;            // prefer huge pages; falls back with a notice
-  uint16_t queue_size = 1024;         // descriptors a virtqueue, power of two
+  uint16_t queue_size = 1024;         // descriptors a virtqueue, power of two, 32 to 32768
   Drive drive = Drive::io_thread;
   uint64_t spin_ns = 50'000;       // polls that long without work before it sleeps
   uint32_t send_buffer = 4 << 20;  // bytes a TCP socket

@@ -12,7 +12,7 @@
 #include "base/bytes.hpp"
 #include "base/copies.hpp"
 #include "base/log.hpp"
-#include "wire/vring.hpp"
+#include "netdev/net_device.hpp"
 
 namespace nobounce::backend {
 namespace {
@@ -32,18 +32,20 @@ std::unexpected<Error> bad_option(std::string cause, std::string hint) {
 }
 
 Result<void> check(const BackendOptions& options) {
-  if (!is_power_of_two(options.queue_size_limit) ||
-      options.queue_size_limit > wire::kQueueSizeMax) {
-    return bad_option(fmt::format("a ring of {} descriptors", options.queue_size_limit),
-                      "give a power of two up to 32768");
+  if (!is_power_of_two(options.queue_size_limit) || options.queue_size_limit < kQueueSizeMin ||
+      options.queue_size_limit > kQueueSizeMax) {
+    return bad_option(
+        fmt::format("a ring of {} descriptors", options.queue_size_limit),
+        fmt::format("give a power of two from {} to {}", kQueueSizeMin, kQueueSizeMax));
   }
   if (options.queue_pairs == 0 || options.queue_pairs > Backend::kQueuePairsMax) {
     return bad_option(fmt::format("{} queue pairs", options.queue_pairs),
                       fmt::format("give 1 to {}", Backend::kQueuePairsMax));
   }
   if (options.sockets.empty()) return bad_option("no socket", "give a path");
-  if (options.mtu && *options.mtu < 68) {
-    return bad_option(fmt::format("MTU {}", *options.mtu), "give 68 to 65535");
+  if (options.mtu && *options.mtu < kMtuMin) {
+    return bad_option(fmt::format("MTU {}", *options.mtu),
+                      fmt::format("give {} to {}", kMtuMin, kMtuMax));
   }
   for (const MacAddress& mac : {options.mac, options.guest_mac}) {
     if (mac.is_zero() || mac.is_multicast()) {

@@ -318,7 +318,7 @@ Result<std::unique_ptr<PortService>> Peer::open(const ServicePlace& place,
   stack.mode = Mode::bounce;  // this side has no shared memory of its own
   stack.drive = Drive::inline_drive;
   stack.private_bytes = options.private_bytes;
-  stack.queue_size = std::max<uint16_t>(options.queue_size, 16);
+  stack.queue_size = std::max(options.queue_size, kQueueSizeMin);
   stack.connections_max = options.connections_max;
   auto opened = StackSetUp::open_on(
       stack, [&](std::span<ShardContext* const> contexts) -> Result<std::unique_ptr<NetDevice>> {

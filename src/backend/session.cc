@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "netdev/net_device.hpp"
 #include "wire/vring.hpp"
 
 namespace nobounce::backend {
@@ -187,7 +188,7 @@ Outcome Session::set_protocol_features(uint64_t features) {
 
 Outcome Session::set_mtu(uint64_t mtu) {
   if ((protocol_features_ & wire::kProtocolMtu) == 0) return refused("MTU was not negotiated");
-  if (mtu < 68 || mtu > 65535) return refused("MTU out of range");
+  if (mtu < kLinkMtuMin || mtu > kMtuMax) return refused("MTU out of range");
   mtu_ = std::min(offer_.mtu, static_cast<uint16_t>(mtu));
   return {};
 }
@@ -249,8 +250,9 @@ Outcome Session::set_vring_num(const wire::VringState& state) {
   if (vring == nullptr) return refused("no such ring");
   if (vring->queue.is_started()) return refused("the ring runs");
   if (!is_power_of_two(state.value) || state.value > offer_.queue_size_limit) {
-    return refused(fmt::format("ring size {} is not a power of two up to {}", state.value,
-                               offer_.queue_size_limit));
+    return refused(
+        fmt::format("a ring of {} descriptors was asked for; the limit is {}, and a power of two",
+                    state.value, offer_.queue_size_limit));
   }
   vring->size = static_cast<uint16_t>(state.value);
   vring->address.reset();

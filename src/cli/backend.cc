@@ -86,17 +86,10 @@ void define_backend(CLI::App& program, Action& action) {
             "a unicast MAC address, e.g. 02:00:00:00:00:01", "MAC", "of the peer");
   add_value(*command, "--guest-mac", options.backend.guest_mac, parse_unicast_mac,
             "a unicast MAC address, e.g. 02:00:00:00:00:02", "MAC", "offered to the guest");
-  add_value(
-      *command, "--mtu", options.backend.mtu,
-      [](std::string_view value) {
-        return parse_number(value, 576, 65520).transform([](uint64_t mtu) {
-          return std::optional<uint16_t>(static_cast<uint16_t>(mtu));
-        });
-      },
-      "a number of bytes from 576 to 65520", "BYTES",
-      "offered to guests (default 1500, or what the TAP has; given, it is set there too)");
+  add_value(*command, "--mtu", options.backend.mtu, parse_mtu, right_mtu(), "BYTES",
+            "offered to guests (default 1500, or what the TAP has; given, it is set there too)");
   add_value(*command, "--queue-size", options.backend.queue_size_limit, parse_queue_size,
-            "a power of two from 64 to 32768", "N", "largest virtqueue (default 1024)");
+            right_queue_size(), "N", "largest virtqueue (default 1024)");
   command->add_flag("--once", options.backend.once, "end when the first guest has left");
   command->add_flag("--client", options.client, "connect to the socket instead of making it");
   command->add_flag("--no-isolation", options.no_isolation,

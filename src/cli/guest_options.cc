@@ -15,8 +15,6 @@ namespace {
 
 constexpr uint64_t kPoolMin = 4 << 20;
 constexpr uint64_t kPoolMax = uint64_t{64} << 30;
-constexpr uint16_t kMtuMin = 576;
-constexpr uint16_t kMtuMax = 65520;
 
 std::optional<std::string> parse_net(std::string_view text) {
   constexpr std::string_view kKind = "vhost-user:";
@@ -43,15 +41,8 @@ void add_guest_options(CLI::App& command, GuestOptions& options) {
   add_value(command, "--mac", stack.mac, parse_unicast_mac,
             "a unicast MAC address, e.g. 02:00:00:00:00:02", "MAC",
             "Ethernet address (default: the device's)");
-  add_value(
-      command, "--mtu", stack.mtu,
-      [](std::string_view text) {
-        return parse_number(text, kMtuMin, kMtuMax).transform([](uint64_t value) {
-          return static_cast<uint16_t>(value);
-        });
-      },
-      fmt::format("a number of bytes from {} to {}", kMtuMin, kMtuMax), "BYTES",
-      "largest IP packet (default: the device's)");
+  add_value(command, "--mtu", stack.mtu, parse_mtu, right_mtu(), "BYTES",
+            "largest IP packet (default: the device's)");
   add_value(
       command, "--pool-size", stack.pool_bytes,
       [](std::string_view text) -> std::optional<uint64_t> {
@@ -60,8 +51,8 @@ void add_guest_options(CLI::App& command, GuestOptions& options) {
         return bytes;
       },
       "a size from 4M to 64G, e.g. 64M", "SIZE", "shared memory of this stack (default 64M)");
-  add_value(command, "--queue-size", stack.queue_size, parse_queue_size,
-            "a power of two from 64 to 32768", "N", "descriptors a virtqueue (default 1024)");
+  add_value(command, "--queue-size", stack.queue_size, parse_queue_size, right_queue_size(), "N",
+            "descriptors a virtqueue (default 1024)");
   add_value(command, "--mode", stack.mode, parse_mode, "one of the two modes, bounce or nocopy",
             "bounce|nocopy", "payload born in shared memory, or copied through swiotlb");
   add_value(command, "--capture", stack.capture, parse_text, "the name of a file", "FILE",

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <utility>
 
+#include "netdev/net_device.hpp"
+
 namespace nobounce::cli {
 namespace {
 
@@ -77,10 +79,22 @@ std::optional<Mode> parse_mode(std::string_view text) {
 }
 
 std::optional<uint16_t> parse_queue_size(std::string_view text) {
-  const auto value = parse_number(text, 64, 32768);
+  const auto value = parse_number(text, kQueueSizeMin, kQueueSizeMax);
   if (!value || !std::has_single_bit(*value)) return {};
   return static_cast<uint16_t>(*value);
 }
+
+std::string right_queue_size() {
+  return fmt::format("a power of two from {} to {}", kQueueSizeMin, kQueueSizeMax);
+}
+
+std::optional<uint16_t> parse_mtu(std::string_view text) {
+  return parse_number(text, kMtuMin, kMtuMax).transform([](uint64_t value) {
+    return static_cast<uint16_t>(value);
+  });
+}
+
+std::string right_mtu() { return fmt::format("a number of bytes from {} to {}", kMtuMin, kMtuMax); }
 
 std::optional<Endpoint> parse_endpoint(std::string_view text) {
   if (const auto address = IpAddress::parse(text)) return Endpoint{*address, 0};

@@ -20,8 +20,12 @@ namespace nobounce::cli {
 [[nodiscard]] std::optional<uint64_t> parse_number(std::string_view text, uint64_t low,
                                                    uint64_t high);
 [[nodiscard]] std::optional<Mode> parse_mode(std::string_view text);
-// A power of two in [low, high].
+// Descriptors of a queue and bytes of an MTU, in the bounds of netdev/net_device.hpp; right_...()
+// says which for add_value().
 [[nodiscard]] std::optional<uint16_t> parse_queue_size(std::string_view text);
+[[nodiscard]] std::string right_queue_size();
+[[nodiscard]] std::optional<uint16_t> parse_mtu(std::string_view text);
+[[nodiscard]] std::string right_mtu();
 // "10.77.0.1" or "10.77.0.1:9"; port 0 when there is none.
 [[nodiscard]] std::optional<Endpoint> parse_endpoint(std::string_view text);
 // A unicast address that is not zero.

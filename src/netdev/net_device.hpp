@@ -18,10 +18,24 @@
 #include "dma/dma_device.hpp"
 #include "nobounce/address.hpp"
 #include "skb/packet.hpp"
+#include "wire/vring.hpp"
 
 namespace nobounce {
 
 using PacketBurst = Burst<PacketPtr>;
+
+// Descriptors of a queue, what anybody may choose: a power of two. At least one of the largest
+// packets, a descriptor for the headers and one a frag; it fits the receive side's floor as well. At
+// most virtio's own limit.
+inline constexpr uint16_t kQueueSizeMin = 32;
+inline constexpr uint16_t kQueueSizeMax = wire::kQueueSizeMax;
+static_assert(kQueueSizeMin >= 1 + kFragsMax);
+
+// MTU, what anybody may choose: what every host of the Internet takes whole (RFC 791), and what
+// IPv4's length field holds. A device may have less (its own floor is the link's, kLinkMtuMin).
+inline constexpr uint16_t kMtuMin = 576;
+inline constexpr uint16_t kMtuMax = 65535;
+inline constexpr uint16_t kLinkMtuMin = 68;  // RFC 791: headers and 8 bytes
 
 struct DeviceId {
   uint32_t index = 0;

@@ -38,13 +38,15 @@ Result<void> check(const StackOptions& options) {
                                       options.nocopy_tx_percent, options.nocopy_rx_percent),
                           "10 % of the pool stay for bounces: choose 0 to 90, a sum of at most 90");
   }
-  if (!is_power_of_two(options.queue_size) || options.queue_size < 16 ||
-      options.queue_size > 32768) {
-    return invalid_option(fmt::format("queue size {}", options.queue_size),
-                          "it must be a power of two from 16 to 32768");
+  if (!is_power_of_two(options.queue_size) || options.queue_size < kQueueSizeMin ||
+      options.queue_size > kQueueSizeMax) {
+    return invalid_option(
+        fmt::format("queue size {}", options.queue_size),
+        fmt::format("it must be a power of two from {} to {}", kQueueSizeMin, kQueueSizeMax));
   }
-  if (options.mtu && *options.mtu < 576) {
-    return invalid_option(fmt::format("MTU {}", *options.mtu), "it must be 576 to 65535");
+  if (options.mtu && *options.mtu < kMtuMin) {
+    return invalid_option(fmt::format("MTU {}", *options.mtu),
+                          fmt::format("it must be {} to {}", kMtuMin, kMtuMax));
   }
   if (options.pool_bytes < (1 << 20) || options.private_bytes < (1 << 20)) {
     return invalid_option("less than 1 MiB of memory",

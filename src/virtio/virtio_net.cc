@@ -20,10 +20,7 @@
 namespace nobounce::virtio {
 namespace {
 
-constexpr uint16_t kQueueSizeMin = 32;  // a packet of kFragsMax frags, and the receive floor
-static_assert(kQueueSizeMin > 1 + kFragsMax);
 constexpr uint16_t kQueuePairsMax = 128;
-constexpr uint16_t kMtuMin = 68;
 constexpr uint16_t kMtuDefault = 1500;
 // What one page holds behind the headers of the device and the link.
 constexpr size_t kMtuOnePage = kPageSize - wire::kNetHeaderBytes - wire::kEthernetHeaderSize - 4;
@@ -59,10 +56,9 @@ Result<void> check_options(const VirtioNetOptions& options, size_t contexts) {
     return fail(std::errc::invalid_argument, "open virtio-net", std::move(cause), std::move(hint));
   };
   if (!is_power_of_two(options.queue_size) || options.queue_size < kQueueSizeMin ||
-      options.queue_size > wire::kQueueSizeMax) {
-    return refuse(
-        fmt::format("queue size {} is not possible", options.queue_size),
-        fmt::format("use a power of two from {} to {}", kQueueSizeMin, wire::kQueueSizeMax));
+      options.queue_size > kQueueSizeMax) {
+    return refuse(fmt::format("queue size {} is not possible", options.queue_size),
+                  fmt::format("use a power of two from {} to {}", kQueueSizeMin, kQueueSizeMax));
   }
   if (options.queue_pairs == 0 || options.queue_pairs > kQueuePairsMax) {
     return refuse(fmt::format("{} queue pairs are not possible", options.queue_pairs),
@@ -74,7 +70,7 @@ Result<void> check_options(const VirtioNetOptions& options, size_t contexts) {
   }
   if (options.mtu && *options.mtu < kMtuMin) {
     return refuse(fmt::format("an MTU of {} is not possible", *options.mtu),
-                  fmt::format("use {} to 65535", kMtuMin));
+                  fmt::format("use {} to {}", kMtuMin, kMtuMax));
   }
   if (options.mac && (options.mac->is_zero() || options.mac->is_multicast())) {
     return refuse(fmt::format("{} is not a station's address", options.mac->to_string()),
@@ -95,11 +91,11 @@ MacAddress choose_mac(const VirtioNetOptions& options, const NetConfig& config, 
 
 Result<uint16_t> choose_mtu(const VirtioNetOptions& options, const NetConfig& config,
                             uint64_t features) {
-  if (config.mtu && *config.mtu < kMtuMin) {
+  if (config.mtu && *config.mtu < kLinkMtuMin) {
     return fail(std::errc::protocol_error, "open virtio-net",
                 fmt::format("the device says its MTU is {}", *config.mtu));
   }
-  const uint16_t device_max = config.mtu.value_or(65535);
+  const uint16_t device_max = config.mtu.value_or(kMtuMax);
   size_t mtu = std::min(options.mtu.value_or(config.mtu.value_or(kMtuDefault)), device_max);
   if ((features & wire::kNetMrgRxbuf) == 0) mtu = std::min(mtu, kMtuOnePage);
   if (options.mtu && mtu < *options.mtu) {

@@ -53,7 +53,7 @@ TEST(Program, wrong_command_lines_get_one_line_and_status_2) {
       {"perf --net vhost-user:/x", "--ip: missing"},
       {"perf --ip 10.77.0.2", "'10.77.0.2' is not an address a host can have with its prefix"},
       {"perf --mac 02:00", "'02:00' is not a unicast MAC address"},
-      {"perf --mtu 10", "'10' is not a number of bytes from 576 to 65520"},
+      {"perf --mtu 10", "'10' is not a number of bytes from 576 to 65535"},
       {"perf --pool-size 64X", "'64X' is not a size from 4M to 64G"},
       {"perf --queue-size 100", "'100' is not a power of two"},
       {"perf --mode copy", "'copy' is not one of the two modes, bounce or nocopy"},
@@ -70,6 +70,8 @@ TEST(Program, wrong_command_lines_get_one_line_and_status_2) {
       {std::string("ping ") + kGuest + "-s 70000 10.77.0.1", "is not a number of bytes"},
       {"backend", "--socket: missing"},
       {"backend --socket /x --net tap", "'tap' is not a network of the device; there is: peer"},
+      {"backend --mtu 100", "'100' is not a number of bytes from 576 to 65535"},
+      {"backend --queue-size 16", "'16' is not a power of two from 32 to 32768"},
       {"demo --rounds 0", "'0' is not a number from 1 to 100"},
   };
   for (const auto& test : kCases) {

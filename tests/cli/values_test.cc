@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "netdev/net_device.hpp"
+
 namespace nobounce::cli {
 namespace {
 
@@ -46,9 +48,20 @@ TEST(Values, modes) {
 TEST(Values, queue_sizes_are_powers_of_two) {
   EXPECT_EQ(parse_queue_size("256"), 256);
   EXPECT_EQ(parse_queue_size("32768"), 32768);
-  for (const char* bad : {"0", "32", "63", "100", "1000", "65536", "-256", ""}) {
+  for (const char* bad : {"0", "16", "63", "100", "1000", "65536", "-256", ""}) {
     EXPECT_FALSE(parse_queue_size(bad).has_value()) << bad;
   }
+}
+
+TEST(Values, queue_sizes_and_mtus_have_the_bounds_of_the_devices) {
+  EXPECT_EQ(parse_queue_size(std::to_string(kQueueSizeMin)), kQueueSizeMin);
+  EXPECT_FALSE(parse_queue_size(std::to_string(kQueueSizeMin / 2)).has_value());
+  EXPECT_EQ(parse_mtu(std::to_string(kMtuMin)), kMtuMin);
+  EXPECT_EQ(parse_mtu(std::to_string(kMtuMax)), kMtuMax);
+  EXPECT_FALSE(parse_mtu(std::to_string(kMtuMin - 1)).has_value());
+  EXPECT_FALSE(parse_mtu(std::to_string(kMtuMax + 1)).has_value());
+  EXPECT_EQ(right_queue_size(), "a power of two from 32 to 32768");
+  EXPECT_EQ(right_mtu(), "a number of bytes from 576 to 65535");
 }
 
 TEST(Values, endpoints_with_and_without_a_port) {

@@ -52,8 +52,7 @@ Result<void> Channel::tell(wire::VhostUserRequest request, Bytes payload, std::s
   std::array<std::byte, wire::VhostUserU64::kBytes> verdict;
   if (auto received = receive_reply(request, verdict, budget); !received) return received;
   if (wire::VhostUserU64::parse(verdict)->value == 0) return {};
-  return broken(request, std::errc::protocol_error, "the back-end refused the message",
-                "its own log says why");
+  return broken(request, kRefused, "the back-end refused the message", "its own log says why");
 }
 
 Result<void> Channel::ask(wire::VhostUserRequest request, Bytes payload, MutableBytes reply,

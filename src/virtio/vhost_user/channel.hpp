@@ -17,6 +17,9 @@
 
 namespace nobounce::virtio::vhost_user {
 
+// tell(): the peer understood the message and does not want what it says. The talk may go on.
+inline constexpr std::errc kRefused = std::errc::operation_not_permitted;
+
 enum class Acknowledge : uint8_t { no, yes };  // need_reply: REPLY_ACK was negotiated
 
 class Channel {

@@ -12,6 +12,7 @@
 
 #include "base/log.hpp"
 #include "base/peer_event.hpp"
+#include "netdev/net_device.hpp"
 #include "virtio/vhost_user/channel.hpp"
 #include "virtio/vhost_user/connect.hpp"
 #include "wire/vhost_user.hpp"
@@ -84,6 +85,7 @@ class FrontEnd final : public Transport {
   Result<void> set_status(uint8_t status);
   Result<void> read_config_space(NetConfig& config);
   Result<void> tell_ring(const QueueLayout& layout, int kick, int call);
+  Result<void> tell_ring_size(uint8_t index, uint16_t size);
   Result<int> call_for(uint16_t queue);
   [[nodiscard]] uint64_t user_address(const SharedBytes& part) const noexcept {
     return region_->iova_of(part) + kUserSpace;
@@ -258,10 +260,7 @@ Result<void> FrontEnd::tell_ring(const QueueLayout& layout, int kick, int call) 
   if (auto told = tell(set_vring_call, wire::VringFd{.index = index}, {&call, 1}); !told) {
     return told;
   }
-  if (auto told = tell(set_vring_num, wire::VringState{.index = index, .value = layout.size});
-      !told) {
-    return told;
-  }
+  if (auto told = tell_ring_size(index, layout.size); !told) return told;
   if (auto told = tell(set_vring_base, wire::VringState{.index = index, .value = 0}); !told) {
     return told;
   }
@@ -319,6 +318,26 @@ void FrontEnd::stop() noexcept {
     }
   }
   channel_.shut_down();
+}
+
+// No message asks for a back-end's limit: after a refusal smaller sizes are tried, to name it.
+Result<void> FrontEnd::tell_ring_size(uint8_t index, uint16_t size) {
+  auto told = tell(set_vring_num, wire::VringState{.index = index, .value = size});
+  if (told || told.error().code != kRefused) return told;
+  std::string limit = "its own log may say how many it takes";
+  for (uint32_t smaller = size / 2; smaller >= kQueueSizeMin; smaller /= 2) {
+    const auto tried = tell(set_vring_num, wire::VringState{.index = index, .value = smaller});
+    if (tried) {
+      limit = fmt::format(
+          "it takes up to {}: use a queue size of {}, or raise the back-end's "
+          "limit (its --queue-size, if it is nobounce backend)",
+          smaller, smaller);
+    }
+    if (tried || tried.error().code != kRefused) break;
+  }
+  return fail(kRefused,
+              fmt::format("vhost-user {} on {}", to_string(set_vring_num), channel_.path()),
+              fmt::format("the back-end refused a queue of {} descriptors", size), limit);
 }
 
 // ---- while it runs ----------------------------------------------------------------------------

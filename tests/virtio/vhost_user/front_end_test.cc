@@ -62,7 +62,7 @@ class FrontEndTest : public testing::Test {
     config_ = *config;
     if (auto done = transport.share(*region_); !done) return done;
     for (uint16_t index = 0; index < 2; ++index) {
-      layouts_[index] = *virtio::carve_queue(*region_, index, 64);
+      layouts_[index] = *virtio::carve_queue(*region_, index, queue_size_);
       if (auto done = transport.set_up_queue(layouts_[index]); !done) return done;
     }
     return transport.start();
@@ -75,6 +75,7 @@ class FrontEndTest : public testing::Test {
     return transport;
   }
 
+  uint16_t queue_size_ = 64;
   std::string folder_;
   std::string path_;
   std::unique_ptr<SharedRegion> region_;
@@ -309,6 +310,28 @@ TEST_F(FrontEndTest, a_refused_message_is_named) {
   ASSERT_FALSE(transport);
   EXPECT_NE(transport.error().to_string().find("SET_MEM_TABLE"), std::string::npos);
   EXPECT_NE(transport.error().to_string().find("refused"), std::string::npos);
+}
+
+TEST_F(FrontEndTest, a_refused_queue_size_is_named_with_the_back_ends_limit) {
+  for (const uint32_t limit : {64U, 128U, 256U, 0U}) {
+    SCOPED_TRACE(limit);
+    ScriptedBackEnd back_end;
+    back_end.script = [limit](const ReceivedMessage& message, ScriptedBackEnd::Answer& answer) {
+      if (message.header.request != Request::set_vring_num) return;
+      if (wire::VringState::parse(message.payload)->value > limit) answer.bytes[12] = std::byte{1};
+    };
+    back_end.listen(path_);
+    queue_size_ = 512;
+    const auto transport = run(options());
+    ASSERT_FALSE(transport);
+    const std::string line = transport.error().to_string();
+    EXPECT_NE(line.find("refused a queue of 512 descriptors"), std::string::npos) << line;
+    const std::string named = "it takes up to " + std::to_string(limit) + ":";
+    EXPECT_EQ(line.find(named) != std::string::npos, limit != 0) << line;
+    EXPECT_LE(back_end.messages(Request::set_vring_num).size(), 5U);
+    back_end.end();
+    std::filesystem::remove(path_);
+  }
 }
 
 TEST_F(FrontEndTest, replies_that_dribble_in_byte_by_byte_are_read) {
