@@ -3,11 +3,15 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <sstream>
 
 #include "cli/program.hpp"
+#include "cli/stop.hpp"
 
 namespace nobounce::cli {
 namespace {
@@ -35,8 +39,11 @@ int run(int argc, char** argv) {
   define_version(program, action);
   try {
     program.parse(argc, argv);
-  } catch (const CLI::Success& done) {  // --help
-    return program.exit(done);
+  } catch (const CLI::Success& done) {  // --help, --version
+    std::ostringstream text;
+    const int status = program.exit(done, text, text);
+    std::fputs(text.str().c_str(), stdout);
+    return status;
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "%s\n", explain(program, error).c_str());
     return 2;
@@ -45,7 +52,22 @@ int run(int argc, char** argv) {
   const auto status = action();
   if (status) return *status;
   std::fprintf(stderr, "%s: %s\n", name.c_str(), status.error().to_string().c_str());
-  return 1;
+  return status.error().code == std::errc::interrupted ? stop_status() : 1;
+}
+
+// Whoever reads the output must not take a part for the whole: what could not be written is an
+// error of every command alike. `status` stays where the command itself has failed.
+int end_output(int status) {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  const int error = errno;
+  if (flushed && std::ferror(stdout) == 0) return status;
+  // A reader that has seen enough and left (`| head`) needs no telling.
+  if (status == 0 && error != EPIPE) {
+    std::fprintf(stderr, "nobounce: write to standard output: %s\n",
+                 error != 0 ? std::strerror(error) : "it took only a part");
+  }
+  return status != 0 ? status : 1;
 }
 
 }  // namespace
@@ -58,10 +80,11 @@ int main(int argc, char** argv) {
   // The sanitizers look into their own process by the way this closes.
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 #endif
+  int status = 1;
   try {
-    return nobounce::cli::run(argc, argv);
+    status = nobounce::cli::run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "nobounce: %s\n", error.what());
-    return 1;
   }
+  return nobounce::cli::end_output(status);
 }

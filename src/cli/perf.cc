@@ -24,6 +24,7 @@ nlohmann::ordered_json report(const PerfOptions& options, const PerfResult& resu
                                  {"version", NOBOUNCE_VERSION},
                                  {"mode", to_string(options.guest.stack.mode)},
                                  {"job", to_string(options.job)}};
+  json["interrupted"] = result.interrupted;
   json.update(to_json(result.metrics));
   if (!result.sha256_sent.empty()) {
     json["sha256_sent"] = result.sha256_sent;
@@ -66,6 +67,11 @@ Result<int> run_client(const PerfOptions& options) {
   if (result->sha256_sent != result->sha256_received) {
     return fail(std::errc::bad_message, "compare what was sent with what came back",
                 "the SHA-256 sums differ", "this is a bug: please report it with the command line");
+  }
+  if (result->interrupted) {
+    fmt::print(stderr, "nobounce perf: interrupted; the result is that of the {} until then\n",
+               format_bytes(result->metrics.bytes));
+    return stop_status();
   }
   return 0;
 }

@@ -46,6 +46,7 @@ struct PerfOptions {
 struct PerfResult {
   Metrics metrics;
   std::string sha256_sent, sha256_received;  // echo jobs
+  bool interrupted = false;                  // cut short by a signal: less than was asked for
 };
 
 // perf_client.cc: one transfer as the options say.

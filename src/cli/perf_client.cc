@@ -21,6 +21,9 @@ namespace {
 constexpr auto kLookUp = std::chrono::milliseconds(100);
 constexpr auto kConnectTimeout = std::chrono::seconds(5);
 constexpr uint64_t kQuietNs = 10 * kNsPerSecond;  // nothing moves for that long: an error
+// After Ctrl-C, for what is under way to arrive: long enough for a lost segment to be sent again,
+// short enough that nobody asks twice.
+constexpr uint64_t kStopGraceNs = kNsPerSecond;
 
 bool is_pause(std::errc code) { return code == std::errc::operation_would_block; }
 
@@ -42,12 +45,19 @@ class Limit {
   [[nodiscard]] bool is_quiet(uint64_t now_ns) const noexcept {
     return now_ns > moved_ns_ + kQuietNs;
   }
+  // Ctrl-C, and time enough for what was under way.
+  [[nodiscard]] bool is_cut(uint64_t now_ns) noexcept {
+    if (!stop_requested()) return false;
+    stopped_ns_ = std::min(stopped_ns_, now_ns);
+    return now_ns > stopped_ns_ + kStopGraceNs;
+  }
 
  private:
   MonotonicClock clock_;
   uint64_t bytes_;
   uint64_t deadline_ns_;
   uint64_t moved_ns_;
+  uint64_t stopped_ns_ = UINT64_MAX;  // when Ctrl-C was first seen
 };
 
 std::unexpected<Error> stalled(const std::string& operation) {
@@ -93,9 +103,8 @@ Result<void> await_end(const Transfer& transfer, Limit& limit) {
     const auto got = transfer.socket.recv(scrap);
     if (got && *got == 0) return {};
     if (!got && !is_pause(got.error())) return transfer.failed("await the end from", got.error());
-    if (limit.is_quiet(limit.now_ns()) || stop_requested()) {
-      return stalled("await the end from " + transfer.peer);
-    }
+    if (limit.is_cut(limit.now_ns())) return {};
+    if (limit.is_quiet(limit.now_ns())) return stalled("await the end from " + transfer.peer);
   }
 }
 
@@ -242,6 +251,7 @@ Result<std::string> receive_all(const Transfer& transfer, const Sent& sent, uint
       buffer.unused(piece.size());
       if (limit.is_quiet(now_ns)) return stalled("receive from " + transfer.peer);
     }
+    if (limit.is_cut(now_ns)) return std::string();
     if (sent.failed.load(std::memory_order_acquire)) return std::string();  // its error is told
     progress.update(done, now_ns);
   }
@@ -257,13 +267,12 @@ Result<uint64_t> echo(const Transfer& transfer, PerfResult& result) {
   });
   uint64_t received = 0;
   const auto sha256 = receive_all(transfer, sent, source->size(), received);
-  if (!sha256) transfer.socket.abort();  // the sender must not wait for a far end that is gone
+  // The sender must not wait for a far end that is gone, nor after Ctrl-C.
+  if (!sha256 || sha256->empty()) transfer.socket.abort();
   sender.join();
   if (!sha256) return std::unexpected(sha256.error());
+  if (stop_requested() && sha256->empty()) return received;  // cut: nothing to compare
   if (!sent.sha256) return std::unexpected(sent.sha256.error());
-  if (stop_requested()) {
-    return fail(std::errc::interrupted, "echo with " + transfer.peer, "interrupted");
-  }
   if (received < sent.bytes) {
     return fail(std::errc::message_size, "receive from " + transfer.peer,
                 fmt::format("{} bytes were sent and {} came back", sent.bytes.load(), received));
@@ -292,6 +301,7 @@ Result<PerfResult> run_perf_client(Stack& stack, const PerfOptions& options) {
   if (!bytes) return std::unexpected(bytes.error());
   const double seconds = static_cast<double>(clock.now_ns() - start_ns) / 1e9;
   result.metrics = measure(*bytes, seconds, difference(before, snapshot(stack)));
+  result.interrupted = stop_requested();
   return result;
 }
 

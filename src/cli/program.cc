@@ -1,14 +1,21 @@
 #include "cli/program.hpp"
 
+#include <fcntl.h>
 #include <toml++/toml.h>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <sstream>
 #include <vector>
 
+#include "base/unique_fd.hpp"
+
 namespace nobounce::cli {
 namespace {
+
+constexpr size_t kConfigBytesMax = 1 << 20;
 
 // Levenshtein's distance, for "did you mean".
 size_t distance(std::string_view a, std::string_view b) {
@@ -57,6 +64,27 @@ std::string joined(const std::vector<std::string>& words) {
 const CLI::App* chosen(const CLI::App& program) {
   const auto commands = program.get_subcommands();
   return commands.empty() ? nullptr : commands.front();
+}
+
+// All of a file, or a pipe. Read here and not by the parser, which takes a directory, or a file that
+// fails under it, for an empty one.
+std::string read_config(const std::string& path) {
+  const auto refuse = [&path](int error) {
+    usage_error("--config", path + ": " + std::strerror(error));
+  };
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) refuse(errno);
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (;;) {
+    const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
+    if (got == 0) return text;
+    if (got > 0) text.append(buffer.data(), static_cast<size_t>(got));
+    if (got < 0 && errno != EINTR) refuse(errno);
+    if (text.size() > kConfigBytesMax) {
+      usage_error("--config", path + ": it is larger than 1 MiB; no list of options is");
+    }
+  }
 }
 
 // What a value of a configuration file would be on the command line; nothing for tables and lists.
@@ -112,7 +140,7 @@ void apply_config(CLI::App& command, const std::string& path) {
   if (path.empty()) return;
   toml::table file;
   try {
-    file = toml::parse_file(path);
+    file = toml::parse(read_config(path), path);
   } catch (const toml::parse_error& error) {
     const auto& where = error.source().begin;
     std::string line = path;

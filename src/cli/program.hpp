@@ -2,7 +2,8 @@
 //
 // A command's definition adds its options to a CLI11 subcommand and, when that subcommand was
 // chosen, leaves an action behind; main() runs it after everything was parsed. Exit status: 0 done,
-// 1 failed (one line says what), 2 the command line was wrong (one line says what would be right).
+// 1 failed (one line says what), 2 the command line was wrong (one line says what would be right),
+// 128 and a signal's number: cut short by it. What serves until it is stopped ends with 0 then.
 #pragma once
 
 #include <CLI/App.hpp>

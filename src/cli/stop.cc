@@ -53,5 +53,6 @@ std::stop_token catch_stop_signals() {
 
 bool stop_requested() noexcept { return caught.load(std::memory_order_relaxed) != 0; }
 int stop_signal() noexcept { return caught.load(std::memory_order_relaxed); }
+int stop_status() noexcept { return 128 + stop_signal(); }
 
 }  // namespace nobounce::cli

@@ -19,4 +19,8 @@ void hold_stop_signals() noexcept;
 // The signal that asked, 0 while none did.
 [[nodiscard]] int stop_signal() noexcept;
 
+// Exit status of a command that was cut short: the shell's own, 128 and the signal's number, so that
+// a script's loop around it ends too.
+[[nodiscard]] int stop_status() noexcept;
+
 }  // namespace nobounce::cli

@@ -1,5 +1,6 @@
 // --config: what a file says, what it may not say, and that the command line wins.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -113,6 +114,35 @@ TEST_F(Config, a_file_that_is_not_there) {
     FAIL() << "no error";
   } catch (const CLI::ParseError& error) {
     EXPECT_NE(std::string(error.what()).find("none.toml"), std::string::npos) << error.what();
+  }
+}
+
+// An option set by `--config PATH` as the program does it; the error's line, or nothing.
+std::string config_error(const std::string& path) {
+  GuestOptions options;
+  CLI::App program("", "nobounce");
+  CLI::App* perf = program.add_subcommand("perf");
+  add_guest_options(*perf, options);
+  try {
+    apply_config(*perf, path);
+  } catch (const CLI::ParseError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST_F(Config, what_cannot_be_read_is_not_taken_for_empty) {
+  EXPECT_EQ(config_error(directory_), "--config: " + directory_ + ": Is a directory");
+  EXPECT_EQ(config_error(directory_ + "/x"),
+            "--config: " + directory_ + "/x: No such file or directory");
+  EXPECT_EQ(config_error("/proc/self/mem"), "--config: /proc/self/mem: Input/output error");
+  EXPECT_NE(config_error("/dev/zero").find("larger than 1 MiB"), std::string::npos);
+  EXPECT_EQ(config_error("/dev/null"), "");
+  const std::string closed = directory_ + "/closed.toml";
+  std::ofstream(closed) << "mtu = 1400\n";
+  std::filesystem::permissions(closed, std::filesystem::perms::none);
+  if (access(closed.c_str(), R_OK) != 0) {  // root may read everything
+    EXPECT_EQ(config_error(closed), "--config: " + closed + ": Permission denied");
   }
 }
 

@@ -177,17 +177,35 @@ TEST_F(EndToEnd, nothing_listens_there) {
 }
 
 TEST_F(EndToEnd, ctrl_c_ends_a_stream_with_its_result) {
-  Process guest = start_guest("nocopy", {"--time", "60"});
-  std::string said;
-  while (said.find("iB") == std::string::npos) {
-    ASSERT_TRUE(guest.is_running()) << said;
-    said += guest.error_text();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const struct {
+    std::vector<std::string> job;
+    int signal;
+  } kCases[] = {{{"--time", "60"}, SIGINT},
+                {{"--time", "60", "--reverse"}, SIGINT},
+                {{"--time", "60", "--echo"}, SIGTERM},
+                {{"--bytes", "1000G"}, SIGINT}};
+  for (const auto& test : kCases) {
+    SCOPED_TRACE(test.job.back());
+    Process guest = start_guest("nocopy", test.job);
+    std::string said;
+    while (said.find("iB") == std::string::npos) {
+      ASSERT_TRUE(guest.is_running()) << said;
+      said += guest.error_text();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    guest.signal(test.signal);
+    const auto output = finish(guest);
+    EXPECT_EQ(output.status, 128 + test.signal) << output.error;
+    EXPECT_TRUE(output.error.starts_with("nobounce perf: interrupted; the result is that of the "))
+        << output.error;
+    const auto json = nlohmann::json::parse(output.text, nullptr, false);
+    ASSERT_FALSE(json.is_discarded()) << output.text;
+    EXPECT_EQ(json["interrupted"], true);
+    EXPECT_GT(json["bytes"], 0);
+    if (json.contains("sha256_sent")) {
+      EXPECT_EQ(json["sha256_sent"], json["sha256_received"]);
+    }
   }
-  guest.signal(SIGINT);
-  const auto output = finish(guest);
-  EXPECT_EQ(output.status, 0) << output.error;
-  EXPECT_FALSE(nlohmann::json::parse(output.text, nullptr, false).is_discarded());
 }
 
 }  // namespace

@@ -19,9 +19,8 @@ struct Ran {
   std::string output;  // standard output and error together
 };
 
-Ran run(const std::string& arguments) {
+Ran run_command(const std::string& command) {
   Ran result;
-  const std::string command = std::string(test::kProgram) + " " + arguments + " 2>&1 </dev/null";
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return result;
   std::array<char, 4096> buffer;
@@ -31,6 +30,16 @@ Ran run(const std::string& arguments) {
   const int status = pclose(pipe);
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
+}
+
+Ran run(const std::string& arguments) {
+  return run_command(std::string(test::kProgram) + " " + arguments + " 2>&1 </dev/null");
+}
+
+// Standard error alone; standard output goes where `output` says.
+Ran run_error(const std::string& arguments, const std::string& output) {
+  return run_command(std::string(test::kProgram) + " " + arguments + " 2>&1 " + output +
+                     " </dev/null");
 }
 
 constexpr const char* kGuest = "--net vhost-user:/nowhere/nb.sock --ip 10.77.0.2/24 ";
@@ -72,6 +81,10 @@ TEST(Program, wrong_command_lines_get_one_line_and_status_2) {
       {"backend --socket /x --net tap", "'tap' is not a network of the device; there is: peer"},
       {"backend --mtu 100", "'100' is not a number of bytes from 576 to 65535"},
       {"backend --queue-size 16", "'16' is not a power of two from 32 to 32768"},
+      {"backend --config /tmp", "--config: /tmp: Is a directory"},
+      {"perf --config /no/such/file", "--config: /no/such/file: No such file or directory"},
+      {"perf --config /proc/self/mem", "--config: /proc/self/mem: Input/output error"},
+      {"perf --config /dev/zero", "--config: /dev/zero: it is larger than 1 MiB"},
       {"demo --rounds 0", "'0' is not a number from 1 to 100"},
   };
   for (const auto& test : kCases) {
@@ -95,6 +108,22 @@ TEST(Program, help_has_examples) {
 TEST(Program, says_its_version) {
   EXPECT_EQ(run("version").output, "nobounce " NOBOUNCE_VERSION "\n");
   EXPECT_EQ(run("--version").output, "nobounce " NOBOUNCE_VERSION "\n");
+}
+
+TEST(Program, output_that_cannot_be_written_is_one_clear_line_and_status_1) {
+  for (const char* arguments : {"version", "--version", "perf --help", "stat --json"}) {
+    const Ran line = run_error(std::string(arguments), ">/dev/full");
+    EXPECT_EQ(line.status, 1) << arguments;
+    EXPECT_EQ(line.output, "nobounce: write to standard output: No space left on device\n");
+    const Ran closed = run_error(std::string(arguments), ">&-");
+    EXPECT_EQ(closed.status, 1) << arguments;
+    EXPECT_EQ(closed.output, "nobounce: write to standard output: Bad file descriptor\n");
+  }
+  // What failed for its own reason says that, and no more.
+  const Ran failed = run_error("stat nobody", ">/dev/full");
+  EXPECT_EQ(failed.status, 1);
+  EXPECT_EQ(std::ranges::count(failed.output, '\n'), 1) << failed.output;
+  EXPECT_NE(failed.output.find("nobody"), std::string::npos) << failed.output;
 }
 
 TEST(Program, a_device_that_is_not_there_is_one_clear_line_and_status_1) {
