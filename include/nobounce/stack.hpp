@@ -54,6 +54,10 @@ struct StackOptions {
   uint32_t send_buffer = 4 << 20;  // bytes a TCP socket
   uint32_t receive_buffer = 4 << 20;
   size_t connections_max = 4096;
+  // How long ~Stack() waits for peers to acknowledge what sockets had sent when they were closed; it
+  // returns as soon as all is. A lost segment is sent again after a second at the latest (the first
+  // time-out of TCP), and 2 s let that arrive; a program that ends does not seem to hang.
+  uint64_t linger_ns = 2'000'000'000;
   std::string capture;   // pcapng file of all frames, from private copies
   std::string counters;  // publish counters under this name ("" = not at all)
 };
@@ -73,7 +77,9 @@ struct PingReply {
 class Stack {
  public:
   static Result<std::unique_ptr<Stack>> open(const StackOptions& options);
-  ~Stack();  // sockets still open are reset; their handles stay safe
+  // Sockets closed before are seen through, like those of a process that has ended (linger_ns); a
+  // broken device ends that at once. Sockets still open are reset; their handles stay safe.
+  ~Stack();
   Stack(const Stack&) = delete;
   Stack& operator=(const Stack&) = delete;
 

@@ -320,6 +320,7 @@ Result<std::unique_ptr<PortService>> Peer::open(const ServicePlace& place,
   stack.private_bytes = options.private_bytes;
   stack.queue_size = std::max(options.queue_size, kQueueSizeMin);
   stack.connections_max = options.connections_max;
+  stack.linger_ns = 0;  // it goes when its guest does: nobody is left to acknowledge
   auto opened = StackSetUp::open_on(
       stack, [&](std::span<ShardContext* const> contexts) -> Result<std::unique_ptr<NetDevice>> {
         auto port = GuestPort::open(place.session, *contexts[0], place.counters,

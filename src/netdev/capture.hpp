@@ -55,6 +55,9 @@ class CaptureDevice final : public NetDevice {
   size_t transmit(uint16_t queue, PacketBurst& burst) noexcept override;
   size_t receive(uint16_t queue, PacketBurst& burst) noexcept override;
   void reclaim(uint16_t queue) noexcept override { inner_->reclaim(queue); }
+  [[nodiscard]] bool is_idle(uint16_t queue) const noexcept override {
+    return inner_->is_idle(queue);
+  }
   [[nodiscard]] size_t transmit_room(uint16_t queue) noexcept override {
     return inner_->transmit_room(queue);
   }

@@ -84,6 +84,9 @@ class NetDevice {
   virtual size_t receive(uint16_t queue, PacketBurst& burst) noexcept = 0;
   // Frees what the device has finished sending. Cheap when there is nothing.
   virtual void reclaim(uint16_t queue) noexcept = 0;
+  // Nothing that transmit() took is with the device any more, as far as the last reclaim() saw. A
+  // device that copies is always idle.
+  [[nodiscard]] virtual bool is_idle(uint16_t) const noexcept { return true; }
   // Transmit slots free right now, a lower bound (packets of up to kFragsMax frags).
   [[nodiscard]] virtual size_t transmit_room(uint16_t queue) noexcept = 0;
 

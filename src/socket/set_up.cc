@@ -88,6 +88,7 @@ ShardOptions shard_options(const StackOptions& options) {
   shard.spin_ns = options.spin_ns;
   shard.send_buffer = options.send_buffer;
   shard.connection.receive_buffer = options.receive_buffer;
+  shard.linger_ns = options.linger_ns;
   shard.inline_drive = options.drive == Drive::inline_drive;
   return shard;
 }

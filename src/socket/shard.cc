@@ -61,6 +61,7 @@ Shard::Shard(const ShardOptions& options, Clock& clock, Random& random, PrivateA
       udp_cores_(options.udp_max),
       doorbell_(std::move(doorbell)) {
   NB_ASSERT(doorbell_.is_open());
+  linger_over_ = counters.counter(fmt::format("shard.{}.limit.linger", options.index));
 }
 
 Shard::~Shard() {
@@ -99,6 +100,7 @@ size_t Shard::round() noexcept {
   size_t work = receive();
   work += timers_.poll(context_.now_ns);
   work += drain_submissions();
+  work += run_calls();
   push_connections();
   ip_->flush();
   device_->reclaim(0);
@@ -121,6 +123,39 @@ size_t Shard::receive() noexcept {
   return received;
 }
 
+// What has come joins what waits, in order.
+void Shard::take_calls() noexcept {
+  ControlCall* call = calls_.exchange(nullptr, std::memory_order_acquire);  // pairs with [control]
+  ControlCall* oldest = nullptr;
+  while (call != nullptr) {
+    ControlCall* const older = call->next;
+    call->next = oldest;
+    oldest = std::exchange(call, older);
+  }
+  ControlCall** end = &waiting_calls_;
+  while (*end != nullptr) end = &(*end)->next;
+  *end = oldest;
+}
+
+// One a waiting thread at the most.
+size_t Shard::run_calls() noexcept {
+  take_calls();
+  size_t done = 0;
+  for (ControlCall** link = &waiting_calls_; *link != nullptr;) {
+    ControlCall& call = **link;
+    const bool in_turn = call.ring == nullptr || call.ring->has_applied(call.after);
+    if (!in_turn && !(starved_ && call.ring->is_blocked)) {
+      link = &call.next;
+      continue;
+    }
+    *link = call.next;  // once finished, the call is its caller's again
+    call.body(*this, call.context);
+    finish(call, false);
+    ++done;
+  }
+  return done;
+}
+
 size_t Shard::drain_submissions() noexcept {
   size_t applied = 0;
   const size_t rings = submissions_.count();
@@ -131,10 +166,16 @@ size_t Shard::drain_submissions() noexcept {
 
 size_t Shard::drain(SubmissionQueue& queue) noexcept {
   size_t applied = 0;
+  queue.is_blocked = false;
   while (applied < kSubmissionsPerRound) {
     Submission* submission = queue.ring.front();
-    if (submission == nullptr || !apply(*submission)) break;
+    if (submission == nullptr) break;
+    if (!apply(*submission)) {
+      queue.is_blocked = true;
+      break;
+    }
     queue.ring.pop();
+    ++queue.applied;
     ++applied;
   }
   if (applied > 0 && queue.wants_room.exchange(false, std::memory_order_seq_cst)) {
@@ -146,10 +187,6 @@ size_t Shard::drain(SubmissionQueue& queue) noexcept {
 // False: not its turn yet, or no packet to put it in; it stays at the head of its ring.
 bool Shard::apply(Submission& submission) noexcept {
   switch (submission.op) {
-    case Submission::Op::control:
-      submission.call->body(*this, submission.call->context);
-      finish(*submission.call, false);
-      return true;
     case Submission::Op::consumed: {
       static_cast<TcpCore&>(*submission.socket).report_consumed();
       return true;
@@ -307,13 +344,15 @@ void Shard::close(TcpCore& core, bool abort) noexcept {
 // ---- sleeping ---------------------------------------------------------------------------------
 
 bool Shard::has_work() noexcept {
-  return (!starved_ && submissions_.any_pending()) || stop_.load(std::memory_order_relaxed);
+  return calls_.load(std::memory_order_relaxed) != nullptr ||
+         (!starved_ && submissions_.any_pending()) ||
+         (!leaving_ && stop_.load(std::memory_order_relaxed));
 }
 
 uint64_t Shard::sleep_limit() noexcept {
   const uint64_t now = context_.clock.now_ns();
   uint64_t limit = tcp_->connections() > 0 || ip_->output_pending() ? kPollNs : 100 * kNsPerMs;
-  if (starved_) limit = kNsPerMs;
+  if (starved_ || leaving_) limit = kNsPerMs;
   const uint64_t deadline = timers_.next_deadline_ns();
   if (deadline != TimerQueue::kNever) limit = std::min(limit, deadline > now ? deadline - now : 0);
   return limit;
@@ -366,6 +405,7 @@ void Shard::run() noexcept {
       cpu_relax();
     }
   }
+  leave();
   account();
   shut_down("closed");
 }
@@ -390,6 +430,7 @@ bool Shard::submit(Submission& submission, uint64_t limit_ns) noexcept {
   const uint64_t start = context_.clock.now_ns();
   while (!is_down()) {
     if (queue->ring.try_push(submission)) {
+      ++queue->submitted;
       full_fence();  // pairs with the fence in sleep()
       if (sleeping_.load(std::memory_order_relaxed)) ring_doorbell();
       return true;
@@ -406,10 +447,15 @@ bool Shard::submit(Submission& submission, uint64_t limit_ns) noexcept {
 }
 
 bool Shard::control(ControlCall& call) noexcept {
-  Submission submission;
-  submission.op = Submission::Op::control;
-  submission.call = &call;
-  if (!submit(submission)) return false;
+  if (is_down()) return false;
+  call.ring = submissions_.mine();
+  if (call.ring != nullptr) call.after = call.ring->submitted;
+  call.next = calls_.load(std::memory_order_relaxed);
+  while (!calls_.compare_exchange_weak(call.next, &call, std::memory_order_release,  // [control]
+                                       std::memory_order_relaxed)) {
+  }
+  full_fence();  // pairs with the fence in sleep()
+  if (sleeping_.load(std::memory_order_relaxed)) ring_doorbell();
   while (!call.finished.load(std::memory_order_acquire)) {
     const uint32_t seen = call.done.prepare();
     if (call.finished.load(std::memory_order_acquire)) break;
@@ -471,14 +517,18 @@ void Shard::shut_down(const std::string& why) noexcept {
 
 // Under down_lock_. Rings are taken in turns until none moves: order within a socket holds here too.
 void Shard::settle_when_down() noexcept {
+  take_calls();
+  while (waiting_calls_ != nullptr) {
+    ControlCall& call = *waiting_calls_;
+    waiting_calls_ = call.next;
+    finish(call, true);
+  }
   for (bool moved = true; moved;) {
     moved = false;
     for (size_t i = 0; i < submissions_.count(); ++i) {
       SubmissionQueue& queue = submissions_.at(i);
       while (Submission* submission = queue.ring.front()) {
-        const bool ordered =
-            submission->op != Submission::Op::control && submission->op != Submission::Op::consumed;
-        if (ordered) {
+        if (submission->op != Submission::Op::consumed) {
           if (submission->sequence != submission->socket->next_sequence) break;
           ++submission->socket->next_sequence;
         }
@@ -493,9 +543,6 @@ void Shard::settle_when_down() noexcept {
 
 void Shard::settle(Submission& submission) noexcept {
   switch (submission.op) {
-    case Submission::Op::control:
-      finish(*submission.call, true);
-      break;
     case Submission::Op::send:
     case Submission::Op::datagram:
       page_put(*submission.page);

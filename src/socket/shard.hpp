@@ -4,6 +4,7 @@
 //   receive burst -> ip -> tcp/udp -> end of burst (held ACKs)
 //   timers that are due
 //   submissions of all application threads, bounded a round
+//   control calls
 //   push of every connection that got data -> output burst -> device (one publish, one kick)
 //   reclaim of what the device has sent
 //   wake-ups: each socket with news, once
@@ -13,6 +14,9 @@
 // (TM-21).
 //
 // The same round() is driven by the I/O thread or, inline, by the application's own thread.
+//
+// Leaving: a stack that is closed sees its closed sockets through, as a kernel does for a process
+// that has ended: bytes and FIN acknowledged, last frames with the device; or its time is over.
 //
 // Down: once the device is broken or gone, or the stack closed, nothing drives the shard any more;
 // what application threads still submit is then settled by themselves under `down_lock_`.
@@ -48,6 +52,7 @@ struct ShardOptions {
   size_t packets = 16384;
   uint64_t spin_ns = 8'000;
   uint32_t send_buffer = 4 << 20;
+  uint64_t linger_ns = 0;
   tcp::ConnectionOptions connection;
   bool inline_drive = false;
 };
@@ -71,6 +76,9 @@ class Shard {
   void run() noexcept;
   // Sleeps until there may be work, at most `limit_ns`.
   void sleep(uint64_t limit_ns) noexcept;
+  // The stack closes: sees to what was handed over before (see StackOptions::linger_ns), then resets
+  // the connections that are left. Waits for peers, bounded.
+  void leave() noexcept;
   // Ends everything: sockets get network_down, layers and device are closed. Idempotent.
   void shut_down(const std::string& why) noexcept;
 
@@ -119,6 +127,8 @@ class Shard {
   struct Counters;
 
   size_t receive() noexcept;
+  size_t run_calls() noexcept;
+  void take_calls() noexcept;
   size_t drain_submissions() noexcept;
   size_t drain(SubmissionQueue& queue) noexcept;
   [[nodiscard]] bool apply(Submission& submission) noexcept;
@@ -134,6 +144,7 @@ class Shard {
   void account() noexcept;
   [[nodiscard]] uint64_t sleep_limit() noexcept;
   [[nodiscard]] bool has_work() noexcept;
+  [[nodiscard]] bool is_seen_through() noexcept;
 
   const ShardOptions options_;
   // Order matters: what comes later is destroyed first and may use what comes earlier.
@@ -155,8 +166,12 @@ class Shard {
   List<TcpCore, PushHook> to_push_;
   PacketBurst burst_;
   bool starved_ = false;  // a send waits for packets to come back
+  bool leaving_ = false;
+  Counter linger_over_;  // the time was up before all was acknowledged
 
   SubmissionQueues submissions_;
+  std::atomic<ControlCall*> calls_{nullptr};  // the last one first
+  ControlCall* waiting_calls_ = nullptr;      // shard's: taken, in order
   UniqueFd doorbell_;
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> stop_{false};

@@ -7,7 +7,11 @@ StackCore::~StackCore() { stop(); }
 void StackCore::stop() noexcept {
   if (shard == nullptr) return;
   shard->stop();
-  if (io_thread.joinable()) io_thread.join();
+  if (io_thread.joinable()) {
+    io_thread.join();
+  } else {
+    shard->leave();
+  }
   shard->shut_down("the stack was closed");
 }
 

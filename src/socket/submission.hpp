@@ -28,21 +28,19 @@
 namespace nobounce {
 
 struct SocketCore;
-struct ControlCall;
 
-struct Submission {
-  enum class Op : uint8_t { none, send, datagram, consumed, shutdown, close, abort, control };
+struct alignas(kCacheLine) Submission {
+  enum class Op : uint8_t { none, send, datagram, consumed, shutdown, close, abort };
   Op op = Op::none;
   More more = More::no;   // send
-  uint32_t sequence = 0;  // all but consumed and control: the socket's order
+  uint32_t sequence = 0;  // all but consumed: the socket's order
   SocketCore* socket = nullptr;
   Page* page = nullptr;  // send, datagram: one reference travels along
   uint32_t offset = 0;
   uint32_t size = 0;
-  ControlCall* call = nullptr;  // control: lives until it is finished
-  Endpoint to;                  // datagram
+  Endpoint to;  // datagram
 };
-static_assert(sizeof(Submission) == 64);  // one cache line
+static_assert(sizeof(Submission) == kCacheLine);
 
 class SubmissionQueue {
  public:
@@ -52,6 +50,14 @@ class SubmissionQueue {
   std::atomic<bool> wants_room{false};  // the owner waits on `room`
   Event room;                           // signalled when the shard has drained some
   std::atomic<bool> has_owner{true};    // false after the thread has gone
+  uint32_t submitted = 0;               // owner's; runs free
+  // ---- shard's ----
+  uint32_t applied = 0;     // runs free
+  uint32_t owed = 0;        // when it leaves: `applied` by then
+  bool is_blocked = false;  // the head could not be applied
+  [[nodiscard]] bool has_applied(uint32_t count) const noexcept {
+    return static_cast<int32_t>(applied - count) >= 0;
+  }
 };
 
 // All rings of one shard.

@@ -58,6 +58,35 @@ void Machine::reset_and_forget(Connection& c) noexcept {
   forget(c);
 }
 
+namespace {
+
+// Ours is said and acknowledged, or was never begun.
+bool is_all_acked(TcpState state) noexcept {
+  return state == TcpState::closed || state == TcpState::syn_sent ||
+         state == TcpState::fin_wait_2 || state == TcpState::time_wait;
+}
+
+}  // namespace
+
+bool Machine::is_draining() noexcept {
+  if (orphans_ == 0) return false;
+  for (Connection* c = all_.front(); c != nullptr; c = all_.next(*c)) {
+    if (c->is_orphan && !is_all_acked(c->state)) return true;
+  }
+  return false;
+}
+
+// A peer that has all of a closed socket is left in peace: a reset could cost its program what it
+// has not read yet. Half-open ones are their listener's to end.
+void Machine::reset_all() noexcept {
+  for (Connection* c = all_.front(); c != nullptr; c = all_.next(*c)) {
+    const bool done = c->is_orphan && is_all_acked(c->state);
+    const bool silent = c->state == TcpState::closed || c->state == TcpState::syn_sent ||
+                        c->state == TcpState::time_wait || c->listener != nullptr;
+    if (!done && !silent) send_reset(*c);
+  }
+}
+
 // Both streams are done with: the owner hears of it now, the pair is kept for 2 MSL (T-58).
 void Machine::enter_time_wait(Connection& c) noexcept {
   c.state = TcpState::time_wait;

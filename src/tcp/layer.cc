@@ -42,6 +42,8 @@ void Layer::consumed(Connection& connection, size_t bytes) noexcept {
 void Layer::shutdown_send(Connection& connection) noexcept { state_->shutdown_send(connection); }
 void Layer::release(Connection& connection) noexcept { state_->release(connection); }
 void Layer::abort(Connection& connection) noexcept { state_->abort(connection); }
+bool Layer::is_draining() noexcept { return state_->is_draining(); }
+void Layer::reset_all() noexcept { state_->reset_all(); }
 void Layer::fail_all(std::errc reason) noexcept { state_->fail_all(reason); }
 void Layer::set_options(Connection& connection, const ConnectionOptions& options) noexcept {
   state_->set_options(connection, options);

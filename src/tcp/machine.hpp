@@ -81,6 +81,8 @@ class Machine {
   void shutdown_send(Connection& c) noexcept;
   void release(Connection& c) noexcept;
   void abort(Connection& c) noexcept;
+  bool is_draining() noexcept;
+  void reset_all() noexcept;
   void fail_all(std::errc reason) noexcept;
   void set_options(Connection& c, const ConnectionOptions& options) noexcept;
   ConnectionInfo info(const Connection& c) const noexcept;

@@ -137,6 +137,11 @@ class Layer final : public ip::Transport {
   void release(Connection& connection) noexcept;
   // RST to the peer, the owner is forgotten.
   void abort(Connection& connection) noexcept;
+  // A connection that was released has bytes, or its FIN, still to be acknowledged.
+  [[nodiscard]] bool is_draining() noexcept;
+  // RST to every peer that may still wait for something of ours. Nothing else changes: the layer is
+  // about to go.
+  void reset_all() noexcept;
   // The device is gone: every connection ends with `reason`.
   void fail_all(std::errc reason) noexcept;
 

@@ -43,6 +43,7 @@ class TransmitQueue {
   size_t transmit(PacketBurst& burst) noexcept;
   void reclaim() noexcept;
   [[nodiscard]] size_t room() const noexcept { return queue_.free() / (1 + kFragsMax); }
+  [[nodiscard]] bool is_idle() const noexcept { return queue_.outstanding() == 0; }
   [[nodiscard]] bool arm() noexcept;
   void disarm() noexcept { queue_.disarm(); }
   // The device is stopped: frees everything in flight.

@@ -135,6 +135,9 @@ class Device final : public VirtioNet {
   [[nodiscard]] bool is_broken() const noexcept override { return latch_.is_broken(); }
   [[nodiscard]] const char* broken_reason() const noexcept override { return latch_.reason(); }
   [[nodiscard]] DmaDevice* dma() noexcept override { return &dma_; }
+  [[nodiscard]] bool is_idle(uint16_t queue) const noexcept override {
+    return latch_.is_broken() || pairs_[queue].transmit->is_idle();
+  }
   [[nodiscard]] size_t transmit_room(uint16_t queue) noexcept override {
     return latch_.is_broken() ? 0 : pairs_[queue].transmit->room();
   }

@@ -19,6 +19,7 @@ struct StackPair {
     options.private_bytes = 32 << 20;
     if (options.connections_max == 4096) options.connections_max = 256;
     left = open(options, 0);
+    options.linger_ns = 0;  // it goes last: nobody is left to acknowledge anything
     right = open(options, 1);
   }
   ~StackPair() {
