@@ -54,6 +54,9 @@ struct StackOptions {
   uint32_t send_buffer = 4 << 20;  // bytes a TCP socket
   uint32_t receive_buffer = 4 << 20;
   size_t connections_max = 4096;
+  // The device must take the first frame within that time, or open() fails: it may not map the shared
+  // region (C126). 0: not looked at, for a back-end that begins to serve later.
+  uint64_t first_frame_ns = 5'000'000'000;
   // How long ~Stack() waits for peers to acknowledge what sockets had sent when they were closed; it
   // returns as soon as all is. A lost segment is sent again after a second at the latest (the first
   // time-out of TCP), and 2 s let that arrive; a program that ends does not seem to hang.

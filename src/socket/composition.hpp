@@ -16,7 +16,7 @@ namespace nobounce {
 // the options first.
 Result<std::shared_ptr<StackCore>> make_core(const StackOptions& options,
                                              const Surroundings& surroundings);
-// Makes the device, puts the shard on it and starts it.
+// Makes the device, puts the shard on it, sees that it takes the first frame (C126) and starts it.
 Result<void> start(StackCore& core, DeviceFactory& factory);
 
 }  // namespace nobounce

@@ -93,6 +93,37 @@ ShardOptions shard_options(const StackOptions& options) {
   return shard;
 }
 
+// Memory believed shared must be (C126). A device that maps other memory than ours, or none, cannot
+// be told from a slow one later on; so the first frame, the announcement of our address, must come
+// back from it before anything else is tried. Seen by the driver alone: the ring's used index moves.
+Result<void> prove_device(StackCore& core) {
+  Shard& shard = *core.shard;
+  NetDevice& device = shard.device();
+  shard.ip().flush();
+  MonotonicClock clock;  // the wait is for another process, whatever clock the stack has
+  const uint64_t end_ns = clock.now_ns() + core.options.first_frame_ns;
+  while (!device.is_idle(0)) {
+    const uint64_t now_ns = clock.now_ns();
+    if (now_ns >= end_ns) {
+      const std::string region =
+          core.region != nullptr ? fmt::format("the shared region of {} MiB at guest address {:#x}",
+                                               core.region->size() >> 20, core.region->iova_base())
+                                 : "its memory";
+      return fail(std::errc::timed_out, fmt::format("start device {}", device.name()),
+                  fmt::format("it has taken no frame out of {} in {:.1f} s", region,
+                              static_cast<double>(core.options.first_frame_ns) / 1e9),
+                  "does the back-end map the file descriptor it was given with MAP_SHARED, and has "
+                  "it begun to serve its rings?");
+    }
+    shard.sleep(std::min(end_ns - now_ns, kNsPerMs));
+    device.reclaim(0);
+  }
+  if (!device.is_broken()) return {};
+  return fail(std::errc::network_down, fmt::format("start device {}", device.name()),
+              "it broke the rules, or went away, before the first frame was taken",
+              "its own log, and the warning above, may say why");
+}
+
 }  // namespace
 
 Result<std::shared_ptr<StackCore>> make_core(const StackOptions& options,
@@ -143,6 +174,9 @@ Result<void> start(StackCore& core, DeviceFactory& factory) {
   ip_options.gateway = core.options.gateway;
   ip_options.reassembly_pages_max = reassembly_pages(core.options);
   core.shard->attach(std::move(*device), ip_options);
+  if (core.options.first_frame_ns > 0) {
+    if (auto proven = prove_device(core); !proven) return proven;
+  }
   if (core.options.drive == Drive::io_thread) {
     core.io_thread = std::thread([shard = core.shard.get()] { shard->run(); });
     pthread_setname_np(core.io_thread.native_handle(), "nobounce-io-0");

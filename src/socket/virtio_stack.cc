@@ -68,6 +68,7 @@ Result<std::unique_ptr<Stack>> Stack::open(const StackOptions& options) {
   auto made = make_core(options, {});
   if (!made) return std::unexpected(made.error());
   StackCore& core = **made;
+  front_end->kicks_rescued = core.counters->counter("virtio.kicks_rescued");
 
   virtio::VirtioNetOptions net;
   net.queue_size = options.queue_size;
