@@ -108,6 +108,29 @@ Result<void> await_end(const Transfer& transfer, Limit& limit) {
   }
 }
 
+Result<void> end_stream(const Transfer& transfer) {
+  if (const auto shut = transfer.socket.shutdown(Shutdown::send); !shut) {
+    return transfer.failed("end the stream to", shut.error());
+  }
+  return {};
+}
+
+// What has come, at most `bytes`; empty at the end of the stream, nothing while there is none.
+Result<std::optional<Bytes>> receive_piece(const Transfer& transfer, Rotation& buffer,
+                                           uint64_t bytes, Limit& limit) {
+  const MutableBytes piece = buffer.next(bytes);
+  const auto got = transfer.socket.recv(piece);
+  buffer.unused(piece.size() - got.value_or(0));
+  const uint64_t now_ns = limit.now_ns();
+  if (got) {
+    limit.moved(now_ns);
+    return Bytes(piece).first(*got);
+  }
+  if (!is_pause(got.error())) return transfer.failed("receive from", got.error());
+  if (limit.is_quiet(now_ns)) return stalled("receive from " + transfer.peer);
+  return std::nullopt;
+}
+
 Result<uint64_t> transmit(const Transfer& transfer) {
   const PerfOptions& options = transfer.options;
   Rotation payload = Rotation::seeded(kRotationBytes, options.seed);
@@ -123,9 +146,7 @@ Result<uint64_t> transmit(const Transfer& transfer) {
     done += *taken;
     progress.update(done, now_ns);
   }
-  if (const auto shut = transfer.socket.shutdown(Shutdown::send); !shut) {
-    return transfer.failed("end the stream to", shut.error());
-  }
+  if (const auto ended = end_stream(transfer); !ended) return std::unexpected(ended.error());
   if (const auto end = await_end(transfer, limit); !end) return std::unexpected(end.error());
   return done;
 }
@@ -138,22 +159,15 @@ Result<uint64_t> receive(const Transfer& transfer) {
                     options.time ? static_cast<uint64_t>(options.time->count()) : 0);
   uint64_t done = 0;
   for (uint64_t now_ns = limit.now_ns(); !limit.is_reached(done, now_ns); now_ns = limit.now_ns()) {
-    const MutableBytes piece = buffer.next(std::min(options.chunk_bytes, limit.left(done)));
-    const auto got = transfer.socket.recv(piece);
-    if (got && *got == 0) {
+    const auto got =
+        receive_piece(transfer, buffer, std::min(options.chunk_bytes, limit.left(done)), limit);
+    if (!got) return std::unexpected(got.error());
+    const Bytes piece = got->value_or(Bytes());
+    if (got->has_value() && piece.empty()) {
       return fail(std::errc::connection_aborted, "receive from " + transfer.peer,
                   "the far end ended the stream", "is a source service on that port?");
     }
-    if (got) {
-      done += *got;
-      limit.moved(now_ns);
-      buffer.unused(piece.size() - *got);
-    } else if (!is_pause(got.error())) {
-      return transfer.failed("receive from", got.error());
-    } else {
-      buffer.unused(piece.size());
-      if (limit.is_quiet(now_ns)) return stalled("receive from " + transfer.peer);
-    }
+    done += piece.size();
     progress.update(done, now_ns);
   }
   transfer.socket.abort();  // the source has no end
@@ -222,9 +236,7 @@ Result<std::string> send_all(const Transfer& transfer, Source& source, Sent& sen
     done += *taken;
     sent.bytes.store(done, std::memory_order_relaxed);
   }
-  if (const auto shut = transfer.socket.shutdown(Shutdown::send); !shut) {
-    return transfer.failed("end the stream to", shut.error());
-  }
+  if (const auto ended = end_stream(transfer); !ended) return std::unexpected(ended.error());
   return hash.hex();
 }
 
@@ -236,21 +248,13 @@ Result<std::string> receive_all(const Transfer& transfer, const Sent& sent, uint
   Progress progress(total > 0 ? "file out and back" : "echo", total, 0);
   Sha256 hash;
   for (;;) {
-    const MutableBytes piece = buffer.next(transfer.options.chunk_bytes);
-    const auto got = transfer.socket.recv(piece);
+    const auto got = receive_piece(transfer, buffer, transfer.options.chunk_bytes, limit);
+    if (!got) return std::unexpected(got.error());
+    const Bytes piece = got->value_or(Bytes());
+    if (got->has_value() && piece.empty()) return hash.hex();
+    hash.update(piece);
+    done += piece.size();
     const uint64_t now_ns = limit.now_ns();
-    if (got && *got == 0) return hash.hex();
-    if (got) {
-      hash.update(Bytes(piece).first(*got));
-      done += *got;
-      limit.moved(now_ns);
-      buffer.unused(piece.size() - *got);
-    } else if (!is_pause(got.error())) {
-      return transfer.failed("receive from", got.error());
-    } else {
-      buffer.unused(piece.size());
-      if (limit.is_quiet(now_ns)) return stalled("receive from " + transfer.peer);
-    }
     if (limit.is_cut(now_ns)) return std::string();
     if (sent.failed.load(std::memory_order_acquire)) return std::string();  // its error is told
     progress.update(done, now_ns);
