@@ -10,52 +10,16 @@
 #include <filesystem>
 #include <thread>
 
-#include "backend/guest_port.hpp"
-#include "backend/service.hpp"
-#include "base/log.hpp"
 #include "guest_driver.hpp"
-#include "support/wire_link.hpp"
+#include "support/backend_thread.hpp"
 
 namespace nobounce::backend::test {
 namespace {
 
-using nobounce::test::StackEnd;
 using Request = wire::VhostUserRequest;
 
 constexpr size_t kTxData = 1 << 20;
 constexpr size_t kRxData = 2 << 20;
-
-// Sends every frame back as it came.
-class Mirror final : public PortService {
- public:
-  explicit Mirror(const ServicePlace& place) : end_(clock_) {
-    auto port = GuestPort::open(place.session, end_.context, place.counters,
-                                {.mac = {{2, 0, 0, 0, 0, 1}}, .wake_fds = place.wake_fds});
-    EXPECT_TRUE(port);
-    port_ = std::move(*port);
-  }
-  size_t round() noexcept override {
-    end_.context.now_ns = clock_.now_ns();
-    static_cast<void>(port_->receive(0, burst_));
-    const size_t sent = burst_.empty() ? 0 : port_->transmit(0, burst_);
-    return sent;
-  }
-  void sleep(uint64_t limit_ns) noexcept override {
-    if (burst_.empty() && port_->arm(0)) {
-      pollfd entry{port_->wait_handle(0).fd, POLLIN, 0};
-      ::poll(&entry, 1, static_cast<int>(limit_ns / kNsPerMs));
-      port_->acknowledge(0);
-    }
-    port_->disarm(0);
-  }
-  [[nodiscard]] bool is_down() const noexcept override { return port_->is_broken(); }
-
- private:
-  MonotonicClock clock_;
-  StackEnd end_;
-  std::unique_ptr<GuestPort> port_;
-  PacketBurst burst_;
-};
 
 // A front-end on a real socket.
 class FrontEnd {
@@ -177,46 +141,7 @@ class FrontEnd {
   bool connected_ = false;
 };
 
-class BackendTest : public testing::Test {
- protected:
-  BackendTest() {
-    set_log_level(LogLevel::quiet);
-    char path[] = "/tmp/nobounce-test-XXXXXX";
-    directory_ = ::mkdtemp(path);
-    options_.sockets = {directory_ + "/vhost.sock"};
-  }
-  ~BackendTest() override {
-    stop();
-    set_log_level(LogLevel::info);
-    std::filesystem::remove_all(directory_);
-  }
-  void start() {
-    auto opened = Backend::open(
-        options_, one_guest([](const ServicePlace& place) {
-          return Result<std::unique_ptr<PortService>>(std::make_unique<Mirror>(place));
-        }));
-    ASSERT_TRUE(opened) << opened.error().to_string();
-    backend_ = std::move(*opened);
-    thread_ = std::jthread([this](std::stop_token token) { result_ = backend_->run(token); });
-  }
-  void stop() {
-    if (!thread_.joinable()) return;
-    thread_.request_stop();
-    thread_.join();
-    EXPECT_TRUE(result_);
-    backend_.reset();
-  }
-  void wait_for(const char* counter, uint64_t value) const {
-    for (int i = 0; i < 5000 && backend_->registry().value(counter) < value; ++i) ::usleep(1000);
-    EXPECT_GE(backend_->registry().value(counter), value) << counter;
-  }
-
-  std::string directory_;
-  BackendOptions options_;
-  std::unique_ptr<Backend> backend_;
-  std::jthread thread_;
-  Result<void> result_;
-};
+using BackendTest = nobounce::test::BackendThread;
 
 TEST_F(BackendTest, serves_a_guest_and_the_next_and_frees_everything) {
   start();

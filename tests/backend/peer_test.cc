@@ -11,79 +11,38 @@
 #include "backend/backend.hpp"
 #include "base/log.hpp"
 #include "guest_driver.hpp"
-#include "nobounce/stack.hpp"
+#include "support/backend_thread.hpp"
+#include "support/guest.hpp"
 
 namespace nobounce::backend::test {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr IpAddress kPeer = IpAddress::v4(10, 77, 0, 1);
+using nobounce::test::kPeer;
 
-class PeerTest : public testing::Test {
+class PeerTest : public nobounce::test::BackendThread {
  protected:
-  PeerTest() {
-    set_log_level(LogLevel::quiet);
-    char path[] = "/tmp/nobounce-test-XXXXXX";
-    directory_ = ::mkdtemp(path);
-    options_.sockets = {directory_ + "/vhost.sock"};
-  }
-  ~PeerTest() override {
-    if (thread_.joinable()) {
-      thread_.request_stop();
-      thread_.join();
-      EXPECT_TRUE(result_);
-    }
-    backend_.reset();
-    set_log_level(LogLevel::info);
-    std::filesystem::remove_all(directory_);
-  }
   void start() {
     const PeerOptions peer{.address = options_.address,
                            .mac = options_.mac,
                            .private_bytes = 64 << 20,
                            .connections_max = 64};
-    auto opened = Backend::open(
-        options_, one_guest([peer](const ServicePlace& place) { return Peer::open(place, peer); }));
-    ASSERT_TRUE(opened) << opened.error().to_string();
-    backend_ = std::move(*opened);
-    thread_ = std::jthread([this](std::stop_token token) { result_ = backend_->run(token); });
+    BackendThread::start([peer](const ServicePlace& place) { return Peer::open(place, peer); });
   }
   [[nodiscard]] StackOptions guest_options(Mode mode = Mode::nocopy) const {
-    StackOptions options;
-    options.net = "vhost-user:" + options_.sockets[0];
-    options.address = {IpAddress::v4(10, 77, 0, 2), 24};
-    options.mode = mode;
-    options.pool_bytes = 16 << 20;
-    options.private_bytes = 16 << 20;
+    StackOptions options = nobounce::test::guest_options(options_.sockets[0], mode, 16 << 20, 64);
     options.queue_size = 256;
-    options.connections_max = 64;
     options.send_buffer = 1 << 20;
     options.receive_buffer = 1 << 20;
     return options;
   }
   [[nodiscard]] std::unique_ptr<Stack> open_guest(Mode mode = Mode::nocopy) const {
-    auto stack = Stack::open(guest_options(mode));
-    EXPECT_TRUE(stack) << stack.error().to_string();
-    return stack ? std::move(*stack) : nullptr;
+    return nobounce::test::open_stack(guest_options(mode));
   }
   static TcpSocket connect(Stack& stack, uint16_t port) {
-    auto socket = stack.tcp_connect({kPeer, port}, 5s);
-    EXPECT_TRUE(socket) << static_cast<int>(socket.error());
-    if (!socket) return {};
-    socket->set_receive_timeout(10s);
-    socket->set_send_timeout(10s);
-    return std::move(*socket);
+    return nobounce::test::connect_to_peer(stack, port, 10s);
   }
-  [[nodiscard]] uint64_t count(const std::string& name) const {
-    return backend_->registry().value(name);
-  }
-
-  std::string directory_;
-  BackendOptions options_;
-  std::unique_ptr<Backend> backend_;
-  std::jthread thread_;
-  Result<void> result_;
 };
 
 // Sends `bytes` of self-describing payload from a thread of its own and checks what comes back.

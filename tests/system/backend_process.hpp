@@ -18,6 +18,7 @@
 #include "nobounce/stack.hpp"
 #include "socket/set_up.hpp"
 #include "socket/stack_core.hpp"
+#include "support/guest.hpp"
 #include "support/paths.hpp"
 
 extern char** environ;
@@ -62,7 +63,6 @@ class Child {
 
 struct SystemTest : testing::Test {
   static constexpr uint16_t kEcho = 7, kDiscard = 9, kSource = 19;
-  static constexpr IpAddress kPeer = IpAddress::v4(10, 77, 0, 1);
 
   SystemTest() {
     std::string name = std::filesystem::temp_directory_path() / "nobounce-system-XXXXXX";
@@ -85,27 +85,11 @@ struct SystemTest : testing::Test {
   }
 
   [[nodiscard]] StackOptions options(Mode mode) const {
-    StackOptions options;
-    options.net = "vhost-user:" + socket_path;
-    options.address = {IpAddress::v4(10, 77, 0, 2), 24};
-    options.mode = mode;
-    options.pool_bytes = 32 << 20;
-    options.private_bytes = 32 << 20;
-    options.connections_max = 2048;
-    return options;
+    return guest_options(socket_path, mode, 32 << 20, 2048);
   }
-  [[nodiscard]] std::unique_ptr<Stack> open(Mode mode) const {
-    auto stack = Stack::open(options(mode));
-    EXPECT_TRUE(stack) << stack.error().to_string();
-    return stack ? std::move(*stack) : nullptr;
-  }
+  [[nodiscard]] std::unique_ptr<Stack> open(Mode mode) const { return open_stack(options(mode)); }
   static TcpSocket connect(Stack& stack, uint16_t port) {
-    auto socket = stack.tcp_connect({kPeer, port}, 5s);
-    EXPECT_TRUE(socket) << static_cast<int>(socket.error());
-    if (!socket) return {};
-    socket->set_receive_timeout(20s);
-    socket->set_send_timeout(20s);
-    return std::move(*socket);
+    return connect_to_peer(stack, port, 20s);
   }
 
   std::string directory;

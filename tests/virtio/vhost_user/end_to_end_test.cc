@@ -5,12 +5,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "backend/backend.hpp"
-#include "backend/guest_port.hpp"
-#include "backend/service.hpp"
-#include "base/log.hpp"
+#include "support/backend_thread.hpp"
 #include "support/virtio_rig.hpp"
-#include "support/wire_link.hpp"
 #include "virtio/vhost_user/front_end.hpp"
 
 namespace nobounce::test {
@@ -18,64 +14,8 @@ namespace {
 
 using virtio::vhost_user::Role;
 
-// Sends every frame back as it came.
-class Mirror final : public backend::PortService {
- public:
-  explicit Mirror(const backend::ServicePlace& place) : end_(clock_) {
-    auto port = backend::GuestPort::open(place.session, end_.context, place.counters,
-                                         {.mac = {{2, 0, 0, 0, 0, 1}}, .wake_fds = place.wake_fds});
-    EXPECT_TRUE(port);
-    port_ = std::move(*port);
-  }
-  size_t round() noexcept override {
-    end_.context.now_ns = clock_.now_ns();
-    (void)port_->receive(0, burst_);
-    return burst_.empty() ? 0 : port_->transmit(0, burst_);
-  }
-  void sleep(uint64_t limit_ns) noexcept override {
-    if (burst_.empty() && port_->arm(0)) {
-      pollfd entry{port_->wait_handle(0).fd, POLLIN, 0};
-      ::poll(&entry, 1, static_cast<int>(limit_ns / kNsPerMs));
-      port_->acknowledge(0);
-    }
-    port_->disarm(0);
-  }
-  [[nodiscard]] bool is_down() const noexcept override { return port_->is_broken(); }
-
- private:
-  MonotonicClock clock_;
-  StackEnd end_;
-  std::unique_ptr<backend::GuestPort> port_;
-  PacketBurst burst_;
-};
-
-class EndToEnd : public testing::Test {
+class EndToEnd : public BackendThread {
  protected:
-  EndToEnd() {
-    set_log_level(LogLevel::quiet);
-    char folder[] = "/tmp/nobounce-end-to-end-XXXXXX";
-    folder_ = ::mkdtemp(folder);
-    options_.sockets = {folder_ + "/vhost.sock"};
-  }
-  ~EndToEnd() override {
-    stop();
-    set_log_level(LogLevel::warning);
-    std::filesystem::remove_all(folder_);
-  }
-  void start() {
-    auto opened = backend::Backend::open(options_, backend::one_guest([](const backend::ServicePlace& place) {
-      return Result<std::unique_ptr<backend::PortService>>(std::make_unique<Mirror>(place));
-    }));
-    ASSERT_TRUE(opened) << opened.error().to_string();
-    backend_ = std::move(*opened);
-    thread_ = std::jthread([this](std::stop_token token) { (void)backend_->run(token); });
-  }
-  void stop() {
-    if (!thread_.joinable()) return;
-    thread_.request_stop();
-    thread_.join();
-    backend_.reset();
-  }
   void open(VirtioRig& rig, Role role = Role::client) {
     auto transport = virtio::vhost_user::connect({.path = options_.sockets[0], .role = role});
     ASSERT_TRUE(transport) << transport.error().to_string();
@@ -95,11 +35,6 @@ class EndToEnd : public testing::Test {
     }
     return {};
   }
-
-  std::string folder_;
-  backend::BackendOptions options_;
-  std::unique_ptr<backend::Backend> backend_;
-  std::jthread thread_;
 };
 
 TEST_F(EndToEnd, frames_go_out_and_come_back) {
