@@ -14,13 +14,13 @@
 #include <thread>
 
 #include "base/assert.hpp"
+#include "netdev/net_device.hpp"
 
 namespace nobounce::backend {
 namespace {
 
 constexpr const char* kDevice = "/dev/net/tun";
 constexpr size_t kNameMax = IFNAMSIZ - 1;
-constexpr uint16_t kMtuMin = 68;
 
 unsigned long offload_bits(const NetOffloads& offloads) noexcept {
   if (!offloads.checksum) return 0;
@@ -48,7 +48,7 @@ Result<void> check(const TapOptions& options) {
     return bad(options, fmt::format("{} queue pairs", options.queue_pairs),
                fmt::format("give 1 to {}", TapInterface::kQueuePairsMax));
   }
-  if (options.mtu && *options.mtu < kMtuMin) {
+  if (options.mtu && *options.mtu < kLinkMtuMin) {
     return bad(options, fmt::format("MTU {}", *options.mtu), "give 68 to 65535");
   }
   if (options.send_buffer_bytes < 0) {
@@ -123,7 +123,7 @@ class Opener {
                           "that takes CAP_NET_ADMIN; leave the MTU out to keep the interface's");
       }
     }
-    facts_.mtu = static_cast<uint16_t>(std::clamp<int>(request.ifr_mtu, kMtuMin, UINT16_MAX));
+    facts_.mtu = static_cast<uint16_t>(std::clamp<int>(request.ifr_mtu, kLinkMtuMin, UINT16_MAX));
     if (::ioctl(control_.get(), SIOCGIFHWADDR, &request) != 0) return fail_errno(operation_);
     std::memcpy(facts_.mac.bytes.data(), request.ifr_hwaddr.sa_data, facts_.mac.bytes.size());
     return existed_ ? Result<void>{} : bring_up();  // one that exists is its owner's
