@@ -52,6 +52,9 @@ class ImpairedDevice final : public NetDevice {
   size_t transmit(uint16_t queue, PacketBurst& burst) noexcept override;
   size_t receive(uint16_t queue, PacketBurst& burst) noexcept override;
   void reclaim(uint16_t queue) noexcept override;
+  [[nodiscard]] bool is_idle(uint16_t queue) const noexcept override {
+    return tx_.lane.size() == 0 && ready_.empty() && inner_->is_idle(queue);
+  }
   [[nodiscard]] size_t transmit_room(uint16_t queue) noexcept override;
   [[nodiscard]] bool arm(uint16_t queue) noexcept override;
   void disarm(uint16_t queue) noexcept override { inner_->disarm(queue); }
