@@ -12,19 +12,23 @@
 #include <sys/wait.h>
 
 #include "backend/isolation.hpp"
-#include "support/namespace.hpp"
 #include "netdev/checksum.hpp"
 #include "nobounce/stack.hpp"
 #include "socket/set_up.hpp"
 #include "support/frames.hpp"
+#include "support/namespace.hpp"
 
 namespace nobounce::backend::test {
 namespace {
 
 using nobounce::test::ByteVector;
 using nobounce::test::flatten;
+using nobounce::test::Host;
+using nobounce::test::in_namespace;
 using nobounce::test::pattern;
+using nobounce::test::request_for;
 using nobounce::test::StackEnd;
+using nobounce::test::wait_readable;
 
 constexpr MacAddress kMac{{2, 0, 0, 0, 0, 0x10}};
 const IpAddress kKernel = IpAddress::v4(10, 9, 0, 1);

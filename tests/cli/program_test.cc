@@ -78,7 +78,7 @@ TEST(Program, wrong_command_lines_get_one_line_and_status_2) {
       {std::string("ping ") + kGuest + "host", "'host' is not an address"},
       {std::string("ping ") + kGuest + "-s 70000 10.77.0.1", "is not a number of bytes"},
       {"backend", "--socket: missing"},
-      {"backend --socket /x --net tap", "'tap' is not a network of the device; there is: peer"},
+      {"backend --socket /x --net tap", "'tap' is not a network of the device; there are: peer, link, tap:NAME"},
       {"backend --mtu 100", "'100' is not a number of bytes from 576 to 65535"},
       {"backend --queue-size 16", "'16' is not a power of two from 32 to 32768"},
       {"backend --config /tmp", "--config: /tmp: Is a directory"},
