@@ -112,7 +112,8 @@ class UdpSocket {
   UdpSocket& operator=(UdpSocket&& other) noexcept;
   ~UdpSocket();
 
-  // One datagram; message_size when it does not fit the path.
+  // One datagram of up to 65,507 bytes, in fragments when it is above the path's MTU; message_size
+  // when it is larger.
   SocketResult<size_t> send_to(std::span<const std::byte> data, const Endpoint& to);
   [[nodiscard]] SocketResult<ReceivedDatagram> recv_from(std::span<std::byte> buffer);
   SocketResult<void> connect(const Endpoint& remote);

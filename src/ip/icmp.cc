@@ -116,7 +116,8 @@ void Icmp::answer_echo(PacketPtr packet, const Ingress& ingress,
     ignored_.add();
     return;
   }
-  if (wire::kIpv4HeaderSize + packet->size() > layer_.mtu_to(ingress.source)) {
+  const bool is_large = wire::kIpv4HeaderSize + packet->size() > layer_.mtu_to(ingress.source);
+  if (is_large && packet->size() > kEchoMax) {
     echo_too_big_.add();
     return;
   }
@@ -141,7 +142,8 @@ void Icmp::answer_echo(PacketPtr packet, const Ingress& ingress,
   static_cast<void>(layer_.send(std::move(packet), {.source = ingress.destination,
                                                     .destination = ingress.source,
                                                     .protocol = kProtocolIcmp,
-                                                    .tos = ingress.tos}));
+                                                    .tos = ingress.tos,
+                                                    .dont_fragment = !is_large}));
 }
 
 void Icmp::receive_error(const Packet& packet, const Ingress&,
@@ -233,9 +235,8 @@ SendResult Icmp::send_echo(const IpAddress& to, uint16_t id, uint16_t sequence,
                            size_t payload_bytes) noexcept {
   const auto source = layer_.source_for(to);
   if (!source) return SendResult::no_route;
-  if (payload_bytes + wire::kIpv4HeaderSize + wire::kIcmpHeaderSize > layer_.mtu_to(to)) {
-    return SendResult::too_big;
-  }
+  const size_t total = wire::kIpv4HeaderSize + wire::kIcmpHeaderSize + payload_bytes;
+  if (total > 0xffff) return SendResult::too_big;
   PacketPtr packet = context_.packets.make();
   if (packet == nullptr) return SendResult::would_block;
   const MutableBytes header = packet->append(wire::kIcmpHeaderSize);
@@ -254,8 +255,10 @@ SendResult Icmp::send_echo(const IpAddress& to, uint16_t id, uint16_t sequence,
   echo.emit(header);
   echo.checksum = checksum_finish(packet->sum(0, packet->size()));
   echo.emit(header);
-  return layer_.send(std::move(packet),
-                     {.source = *source, .destination = to, .protocol = kProtocolIcmp});
+  return layer_.send(std::move(packet), {.source = *source,
+                                         .destination = to,
+                                         .protocol = kProtocolIcmp,
+                                         .dont_fragment = total <= layer_.mtu_to(to)});
 }
 
 }  // namespace nobounce::ip

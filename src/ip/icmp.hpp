@@ -24,6 +24,8 @@ using TransportTable = std::array<Transport*, 256>;
 class Icmp {
  public:
   static constexpr size_t kQuoteMax = 64;  // transport bytes quoted in an error
+  static constexpr size_t kEchoMax =
+      16 << 10;  // bytes of a request we answer, in fragments if need be
   static constexpr uint64_t kEchoRepliesPerSecond = 1000;
   static constexpr uint64_t kEchoReplyBurst = 200;
   static constexpr uint64_t kErrorsPerSecond = 100;

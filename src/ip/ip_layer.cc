@@ -1,6 +1,7 @@
 #include "ip/ip_layer.hpp"
 
 #include "ip/layer_state.hpp"
+#include "netdev/checksum.hpp"
 
 namespace nobounce::ip {
 
@@ -37,13 +38,21 @@ std::optional<IpAddress> Layer::State::next_hop(const IpAddress& destination) co
   return options.gateway;
 }
 
-SendResult Layer::State::check_size(const Packet& packet, const Egress&) noexcept {
+uint16_t Layer::State::mtu_to(const IpAddress&) const noexcept { return device.mtu(); }
+
+// Whether it goes in fragments. What must stay in one piece is judged by the device's MTU alone: below
+// it the path may say no.
+Layer::State::Cut Layer::State::cut_for(const Packet& packet, const Egress& egress,
+                                        uint16_t path_mtu) const noexcept {
   const size_t total = wire::kIpv4HeaderSize + packet.size();
-  const size_t largest = packet.gso == Gso::none
-                             ? total
-                             : wire::kIpv4HeaderSize + packet.head().size() + packet.gso_size;
-  if (total > 0xffff || largest > device.mtu()) return refuse(Drop::too_big, SendResult::too_big);
-  return SendResult::sent;
+  if (total > 0xffff) return Cut::too_big;
+  if (packet.gso != Gso::none) {
+    const size_t segment = wire::kIpv4HeaderSize + packet.head().size() + packet.gso_size;
+    return segment <= device.mtu() ? Cut::no : Cut::too_big;
+  }
+  if (egress.dont_fragment) return total <= device.mtu() ? Cut::no : Cut::too_big;
+  if (total <= path_mtu) return Cut::no;
+  return Fragmenter::fits(packet, path_mtu) ? Cut::yes : Cut::too_big;
 }
 
 SendResult Layer::State::send(PacketPtr packet, const Egress& egress) noexcept {
@@ -55,11 +64,17 @@ SendResult Layer::State::send(PacketPtr packet, const Egress& egress) noexcept {
   if (!hop) return refuse(Drop::no_route, SendResult::no_route);
   if (is_ours(egress.destination)) return refuse(Drop::to_self, SendResult::no_route);
   if (!is_ours(egress.source)) return refuse(Drop::bad_source, SendResult::no_route);
-  if (const SendResult size = check_size(*packet, egress); size != SendResult::sent) return size;
+  const uint16_t path_mtu = egress.dont_fragment ? device.mtu() : mtu_to(egress.destination);
+  const Cut cut = cut_for(*packet, egress, path_mtu);
+  if (cut == Cut::too_big) return refuse(Drop::too_big, SendResult::too_big);
   if (output.full()) output.transmit();
   if (output.full()) {
     is_blocked = true;
     return refuse(Drop::output_full, SendResult::would_block);
+  }
+  if (cut == Cut::yes) {  // one checksum for all fragments
+    const bool is_complete = complete_checksum(*packet);
+    NB_ASSERT(is_complete);
   }
   // RFC 6864: the ID of an atomic datagram is free; else it must not be guessed.
   const wire::Ipv4Header header{
@@ -75,6 +90,10 @@ SendResult Layer::State::send(PacketPtr packet, const Egress& egress) noexcept {
   header.emit(packet->push(wire::kIpv4HeaderSize));
   if (packet->checksum == Checksum::partial) {
     packet->csum_start = static_cast<uint16_t>(packet->csum_start + wire::kIpv4HeaderSize);
+  }
+  if (cut == Cut::yes) {
+    packet->gso = Gso::fragments4;
+    packet->gso_size = path_mtu;
   }
   sent.add();
   if (is_group(egress.destination)) {
@@ -138,7 +157,9 @@ std::optional<IpAddress> Layer::source_for(const IpAddress& destination) const n
   return state_->options.address.address;
 }
 
-uint16_t Layer::mtu_to(const IpAddress&) const noexcept { return state_->device.mtu(); }
+uint16_t Layer::mtu_to(const IpAddress& destination) const noexcept {
+  return state_->mtu_to(destination);
+}
 
 bool Layer::is_ours(const IpAddress& address) const noexcept { return state_->is_ours(address); }
 

@@ -82,7 +82,7 @@ struct Egress {
   uint8_t protocol = 0;
   uint8_t ttl = 64;
   uint8_t tos = 0;
-  bool dont_fragment = true;
+  bool dont_fragment = true;  // false: what is above the path's MTU goes in fragments
 };
 
 // Makes the checksum of an outgoing packet partial: writes the pseudo header's sum into the field at
@@ -93,7 +93,7 @@ enum class SendResult : uint8_t {
   sent,         // queued for the device, or waiting for the neighbour to be resolved
   would_block,  // output is full: the packet was dropped, transmit_ready() will follow
   no_route,     // dropped
-  too_big,      // above the MTU and not to be fragmented: dropped
+  too_big,      // above the MTU and not to be fragmented, or above 65535: dropped
 };
 
 struct Options {
@@ -123,7 +123,7 @@ class Layer {
 
   // Our address for that destination; nothing when there is no route.
   [[nodiscard]] std::optional<IpAddress> source_for(const IpAddress& destination) const noexcept;
-  // Largest IP packet to that destination.
+  // Largest IP packet to that destination that goes in one piece.
   [[nodiscard]] uint16_t mtu_to(const IpAddress& destination) const noexcept;
   [[nodiscard]] bool is_ours(const IpAddress& address) const noexcept;
   // Broadcast or multicast: never connected to, never answered (T-11, N-4).

@@ -16,7 +16,10 @@ struct Layer::State final : Neighbours::Observer, Reassembly::Observer {
 
   // ---- sending (ip_layer.cc) ----
   SendResult send(PacketPtr packet, const Egress& egress) noexcept;
-  [[nodiscard]] SendResult check_size(const Packet& packet, const Egress& egress) noexcept;
+  enum class Cut : uint8_t { no, yes, too_big };
+  [[nodiscard]] Cut cut_for(const Packet& packet, const Egress& egress,
+                            uint16_t path_mtu) const noexcept;
+  [[nodiscard]] uint16_t mtu_to(const IpAddress& destination) const noexcept;
   [[nodiscard]] std::optional<IpAddress> next_hop(const IpAddress& destination) const noexcept;
   void send_to_group(PacketPtr packet, const IpAddress& destination) noexcept;
   SendResult refuse(Drop why, SendResult result) noexcept;

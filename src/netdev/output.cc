@@ -10,6 +10,7 @@ Output::Output(ShardContext& context, NetDevice& device, const std::string& name
       bursts_(context.counters.counter(name + ".tx.bursts")),
       held_(context.counters.counter(name + ".tx.held_back")),
       segmented_(context.counters.counter(name + ".tx.software_gso")),
+      fragmented_(context.counters.counter(name + ".tx.fragmented")),
       checksummed_(context.counters.counter(name + ".tx.software_checksum")),
       cut_waits_(context.counters.counter(name + ".tx.gso_pool_waits")),
       dropped_bad_gso_(context.counters.counter(name + ".drop.bad_gso")),
@@ -18,7 +19,7 @@ Output::Output(ShardContext& context, NetDevice& device, const std::string& name
 
 bool Output::device_takes(const Packet& frame) const noexcept {
   const DeviceFeatures features = device_.features();
-  return frame.gso == Gso::tcp4 ? features.tso4 : features.tso6;
+  return (frame.gso == Gso::tcp4 && features.tso4) || (frame.gso == Gso::tcp6 && features.tso6);
 }
 
 void Output::push(PacketPtr frame) noexcept {
@@ -26,6 +27,10 @@ void Output::push(PacketPtr frame) noexcept {
   frame->queue = 0;
   if (frame->gso == Gso::none || device_takes(*frame)) {
     enqueue(std::move(frame));
+  } else if (frame->gso == Gso::fragments4) {
+    fragmented_.add();
+    fragmenter_ = Fragmenter(std::move(frame));
+    cut();
   } else {
     auto splitter = GsoSplitter::open(std::move(frame));
     if (!splitter) {
@@ -50,23 +55,24 @@ void Output::enqueue(PacketPtr frame) noexcept {
   burst_.push(std::move(frame));
 }
 
-// Segments into the burst while there is room.
+// Segments or fragments into the burst while there is room.
 void Output::cut() noexcept {
-  while (!splitter_.done() && !burst_.full()) {
-    PacketPtr segment = splitter_.next();
-    if (segment == nullptr) {
+  while (is_cutting() && !burst_.full()) {
+    PacketPtr piece = splitter_.done() ? fragmenter_.next() : splitter_.next();
+    if (piece == nullptr) {
       cut_waits_.add();
       return;
     }
-    enqueue(std::move(segment));
+    enqueue(std::move(piece));
   }
 }
 
 void Output::transmit() noexcept {
   if (device_.is_broken()) {
-    dropped_broken_.add(burst_.size() + (splitter_.done() ? 0 : 1));
+    dropped_broken_.add(burst_.size() + (is_cutting() ? 1 : 0));
     burst_.clear();
     splitter_ = {};
+    fragmenter_ = {};
     return;
   }
   while (!empty()) {

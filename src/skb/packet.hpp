@@ -72,7 +72,9 @@ enum class Checksum : uint8_t {
   verified,  // RX: the device vouches for it
 };
 
-enum class Gso : uint8_t { none, tcp4, tcp6 };
+// What one packet stands for several of. fragments4 is the stack's own, no device's: a datagram that
+// the output cuts into IPv4 fragments.
+enum class Gso : uint8_t { none, tcp4, tcp6, fragments4 };
 
 class Packet : public ListHook {
  public:
@@ -120,7 +122,7 @@ class Packet : public ListHook {
   // ---- fields ----
   Checksum checksum = Checksum::none;
   Gso gso = Gso::none;
-  uint16_t gso_size = 0;      // MSS
+  uint16_t gso_size = 0;      // MSS; of fragments4 the MTU
   uint16_t gso_segments = 1;  // RX: how many wire segments this stands for (ACK policy, G-9)
   uint16_t csum_start = 0;    // from the head's first byte when handed to the device
   uint16_t csum_offset = 0;

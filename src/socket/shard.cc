@@ -230,7 +230,7 @@ void Shard::apply_in_order(Submission& submission) noexcept {
     case Submission::Op::datagram: {
       auto& core = static_cast<UdpCore&>(*submission.socket);
       const Frag frag{submission.page, submission.offset, submission.size};
-      const auto sent = udp_->send(*core.port, submission.to, &frag, 1);
+      const auto sent = udp_->send(*core.port, submission.to, &frag, 1, submission.payload_sum);
       if (!sent) core.on_error(sent.error());
       break;
     }

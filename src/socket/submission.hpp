@@ -32,7 +32,9 @@ struct SocketCore;
 struct alignas(kCacheLine) Submission {
   enum class Op : uint8_t { none, send, datagram, consumed, shutdown, close, abort };
   Op op = Op::none;
-  More more = More::no;   // send
+  More more = More::no;  // send
+  // datagram: folded sum of the payload (0 as 0xffff), taken with the copy; 0: not taken
+  uint16_t payload_sum = 0;
   uint32_t sequence = 0;  // all but consumed: the socket's order
   SocketCore* socket = nullptr;
   Page* page = nullptr;  // send, datagram: one reference travels along

@@ -1,12 +1,14 @@
 // The application's side of a UDP socket.
 #include <algorithm>
 
+#include "base/checksum.hpp"
 #include "socket/stack_core.hpp"
 
 namespace nobounce {
 namespace {
 
-constexpr size_t kDatagramMax = 65507;
+constexpr size_t kHeaderBytes = 20 + 8;  // IPv4 and UDP
+constexpr size_t kDatagramMax = 65535 - kHeaderBytes;
 constexpr unsigned kLargeOrder = 4;  // 64 KiB: a datagram that does not fit the frag cache's block
 
 // A block for one large datagram, chosen as the frag cache chooses.
@@ -18,8 +20,25 @@ Page* large_block(FragSource& source) noexcept {
   return block != nullptr ? block : source.arena->alloc(kLargeOrder);
 }
 
-// One reference to the page goes to the caller.
-SocketResult<Frag> place(UdpCore& core, Bytes data) noexcept {
+enum class Summed : uint8_t { no, yes };
+
+struct Placed {
+  Frag frag;  // one reference to the page is the caller's
+  uint16_t sum = 0;
+};
+
+// What will go in fragments is summed with the copy: no device does it, and the I/O thread does not
+// touch payload.
+uint16_t write(const Frag& frag, Bytes data, Summed summed) noexcept {
+  if (summed == Summed::no) {
+    page_write(*frag.page, frag.offset, data);
+    return 0;
+  }
+  const uint16_t sum = checksum_fold(page_write_summed(*frag.page, frag.offset, data, 0));
+  return sum == 0 ? uint16_t{0xffff} : sum;
+}
+
+SocketResult<Placed> place(UdpCore& core, Bytes data, Summed summed) noexcept {
   FragSource& source = core.shard.frag_source();
   FragCache::Room room = core.frags.reserve(source);
   if (room.page != nullptr && room.size < data.size()) {
@@ -34,9 +53,9 @@ SocketResult<Frag> place(UdpCore& core, Bytes data) noexcept {
     frag.offset = 0;
   }
   if (frag.page == nullptr) return std::unexpected(std::errc::no_buffer_space);
-  page_write(*frag.page, frag.offset, data);
+  const uint16_t sum = write(frag, data, summed);
   core.shard.context().copies.count(CopyKind::send, data.size());
-  return frag;
+  return Placed{frag, sum};
 }
 
 }  // namespace
@@ -62,19 +81,21 @@ SocketResult<size_t> UdpSocket::send_to(std::span<const std::byte> data, const E
   const std::lock_guard guard(core.send_lock);
   const std::errc pending = core.error.exchange(std::errc{}, std::memory_order_acquire);
   if (pending != std::errc{}) return std::unexpected(pending);
-  if (data.size() + 28 > stack_->mtu) return std::unexpected(std::errc::message_size);
-  auto frag = place(core, data);
-  if (!frag) return std::unexpected(frag.error());
+  const bool is_whole = data.size() + kHeaderBytes <= stack_->mtu;
+  const auto placed = place(core, data, is_whole ? Summed::no : Summed::yes);
+  if (!placed) return std::unexpected(placed.error());
+  const Frag& frag = placed->frag;
   Submission submission;
   submission.op = Submission::Op::datagram;
   submission.socket = &core;
   submission.sequence = core.submitted_sequence;
-  submission.page = frag->page;
-  submission.offset = frag->offset;
-  submission.size = frag->size;
+  submission.page = frag.page;
+  submission.offset = frag.offset;
+  submission.size = frag.size;
+  submission.payload_sum = placed->sum;
   submission.to = to;
   if (!core.shard.submit(submission)) {
-    page_put(*frag->page);
+    page_put(*frag.page);
     return std::unexpected(core.shard.why_not());
   }
   ++core.submitted_sequence;

@@ -1,12 +1,14 @@
 #include "udp/udp_layer.hpp"
 
+#include "base/checksum.hpp"
 #include "udp/port_table.hpp"
+#include "wire/ipv4.hpp"
 #include "wire/udp.hpp"
 
 namespace nobounce::udp {
 namespace {
 
-constexpr size_t kPayloadMax = 65535 - 20 - wire::kUdpHeaderSize;
+constexpr size_t kPayloadMax = 65535 - wire::kIpv4HeaderSize - wire::kUdpHeaderSize;
 
 std::errc error_of(ip::SendResult result) noexcept {
   switch (result) {
@@ -35,6 +37,16 @@ std::errc error_of(ip::IcmpError::Kind kind) noexcept {
     default:
       return std::errc::host_unreachable;
   }
+}
+
+// All of it, from a sum of the payload. The header's size is even: sums join as they are.
+void set_checksum(Packet& packet, const ip::Egress& egress, uint16_t payload_sum) noexcept {
+  const uint64_t sum = wire::pseudo_header_sum(egress.source, egress.destination, egress.protocol,
+                                               static_cast<uint32_t>(packet.size()));
+  const uint16_t checksum = checksum_finish(checksum_add(sum + payload_sum, packet.head()));
+  store_be<uint16_t>(packet.mutable_head(), wire::kUdpChecksumOffset,
+                     checksum == 0 ? uint16_t{0xffff} : checksum);
+  packet.checksum = Checksum::none;
 }
 
 void return_pages(const Frag* frags, size_t count) noexcept {
@@ -154,7 +166,7 @@ std::expected<PacketPtr, std::errc> Layer::State::build(const Endpoint& from, co
 }
 
 std::expected<void, std::errc> Layer::send(Port& port, const Endpoint& to, const Frag* frags,
-                                           size_t count) noexcept {
+                                           size_t count, uint16_t payload_sum) noexcept {
   State& s = *state_;
   if (!to.address.is_v4()) {
     s.ipv6_refused.add();
@@ -170,9 +182,17 @@ std::expected<void, std::errc> Layer::send(Port& port, const Endpoint& to, const
   }
   auto packet = s.build(port.local, to, frags, count);
   if (!packet) return std::unexpected(packet.error());
-  const ip::Egress egress{
-      .source = *source, .destination = to.address, .protocol = ip::kProtocolUdp};
-  ip::set_partial_checksum(**packet, egress, wire::kUdpChecksumOffset);
+  // Routers may cut it too: a path that is narrower than we know still delivers (RFC 8085 3.2).
+  const ip::Egress egress{.source = *source,
+                          .destination = to.address,
+                          .protocol = ip::kProtocolUdp,
+                          .dont_fragment = false};
+  const bool is_whole = wire::kIpv4HeaderSize + (*packet)->size() <= s.ip.mtu_to(to.address);
+  if (is_whole || payload_sum == 0) {
+    ip::set_partial_checksum(**packet, egress, wire::kUdpChecksumOffset);
+  } else {
+    set_checksum(**packet, egress, payload_sum);
+  }
   const ip::SendResult result = s.ip.send(std::move(*packet), egress);
   if (result != ip::SendResult::sent) return std::unexpected(error_of(result));
   s.sent.add();

@@ -39,9 +39,12 @@ class Layer final : public ip::Transport {
   // Only datagrams from `remote` are received from now on, and its ICMP errors are reported.
   [[nodiscard]] std::expected<void, std::errc> connect(Port& port, const Endpoint& remote) noexcept;
 
-  // One datagram of one or more frags. message_size when it does not fit an IP packet.
+  // One datagram of one or more frags; above the path's MTU it goes in fragments. message_size when it
+  // does not fit an IP packet. `payload_sum`: the folded sum of the payload when whoever copied it has
+  // summed it (a sum of 0 is given as 0xffff); 0: not known, fragments are then summed here.
   [[nodiscard]] std::expected<void, std::errc> send(Port& port, const Endpoint& to,
-                                                    const Frag* frags, size_t count) noexcept;
+                                                    const Frag* frags, size_t count,
+                                                    uint16_t payload_sum = 0) noexcept;
 
   void receive(PacketPtr packet, const ip::Ingress& ingress) noexcept override;
   void icmp_error(const ip::IcmpError& error) noexcept override;

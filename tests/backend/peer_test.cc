@@ -86,11 +86,12 @@ TEST_F(PeerTest, answers_ping_and_udp) {
   auto socket = stack->udp_bind();
   ASSERT_TRUE(socket);
   socket->set_receive_timeout(5s);
-  for (const size_t size : {size_t{1}, size_t{100}, size_t{1472}, size_t{0}}) {
+  for (const size_t size : {size_t{1}, size_t{100}, size_t{1472}, size_t{0}, size_t{1473},
+                            size_t{8000}, size_t{65'507}}) {
     ByteVector out(size);
     for (size_t i = 0; i < size; ++i) out[i] = pattern(size, i);
     ASSERT_TRUE(socket->send_to(out, {kPeer, Peer::kEchoPort}));
-    ByteVector in(2000);
+    ByteVector in(65'507);
     const auto got = socket->recv_from(in);
     ASSERT_TRUE(got) << size;
     EXPECT_EQ(got->bytes, size);

@@ -299,7 +299,7 @@ TEST(Ping, two_layers_on_a_wire) {
       a.receive(burst);
     }
   };
-  for (const size_t size : {0U, 1U, 56U, 1472U}) {
+  for (const size_t size : {0U, 1U, 56U, 1472U, 1473U, 4000U, 16'000U}) {
     EXPECT_EQ(a.send_echo(kPeer, 5, static_cast<uint16_t>(size), size), SendResult::sent);
     run();
     ASSERT_FALSE(sink.replies.empty());
@@ -309,7 +309,10 @@ TEST(Ping, two_layers_on_a_wire) {
     EXPECT_EQ(sink.replies.back().ttl, 64);
     EXPECT_EQ(sink.replies.back().bytes, size);
   }
-  EXPECT_EQ(a.send_echo(kPeer, 5, 1, 1473), SendResult::too_big);
+  EXPECT_EQ(a.send_echo(kPeer, 5, 1, 65'508), SendResult::too_big);
+  EXPECT_EQ(a.send_echo(kPeer, 5, 1, 65'507), SendResult::sent);  // more than anyone answers
+  run();
+  EXPECT_EQ(right.count("icmp.echo_too_big"), 1U);
   EXPECT_EQ(a.send_echo(kFar, 5, 1, 10), SendResult::no_route);
   // Nobody at that address: told after three seconds.
   EXPECT_EQ(a.send_echo(IpAddress::v4(10, 0, 0, 77), 5, 1, 10), SendResult::sent);
@@ -322,7 +325,7 @@ TEST(Ping, two_layers_on_a_wire) {
   a.set_echo_sink(nullptr);
   EXPECT_EQ(a.send_echo(kPeer, 5, 1, 10), SendResult::sent);
   run();
-  EXPECT_EQ(sink.replies.size(), 4U);
+  EXPECT_EQ(sink.replies.size(), 7U);
 }
 
 TEST(TokenBucket, rate_and_burst) {

@@ -82,7 +82,7 @@ TEST_F(Send, refusals_are_counted) {
   EXPECT_EQ(drops("bad_source"), 1U);
   EXPECT_EQ(send(kPeer, 1472), SendResult::sent);
   EXPECT_EQ(send(kPeer, 1473), SendResult::too_big);
-  EXPECT_EQ(send(kPeer, 1473, false), SendResult::too_big);
+  EXPECT_EQ(send(kPeer, 65508, false), SendResult::too_big);
   EXPECT_EQ(drops("too_big"), 2U);
 }
 

@@ -393,9 +393,9 @@ TEST(UdpSocket, datagrams_keep_their_bounds) {  // N-10
   auto b = pair.right->udp_bind(right_endpoint(6000));
   ASSERT_TRUE(a.has_value());
   ASSERT_TRUE(b.has_value());
-  std::vector<std::byte> buffer(2000);
-  for (const size_t size :
-       {size_t{0}, size_t{1}, size_t{63}, size_t{150}, size_t{1000}, size_t{1472}}) {
+  std::vector<std::byte> buffer(70'000);
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{150}, size_t{1000},
+                            size_t{1472}, size_t{1473}, size_t{30'000}, size_t{65'507}}) {
     std::vector<std::byte> data(size);
     fill_pattern(data, size, 0);
     ASSERT_EQ(a->send_to(data, right_endpoint(6000)), size);
@@ -406,7 +406,7 @@ TEST(UdpSocket, datagrams_keep_their_bounds) {  // N-10
     EXPECT_EQ(got->from, left_endpoint(5000));
     EXPECT_TRUE(std::equal(data.begin(), data.end(), buffer.begin()));
   }
-  EXPECT_EQ(a->send_to(std::vector<std::byte>(1473), right_endpoint(6000)),
+  EXPECT_EQ(a->send_to(std::vector<std::byte>(65508), right_endpoint(6000)),
             std::unexpected(std::errc::message_size));
   // Too small a buffer: cut, and said so.
   ASSERT_EQ(a->send_to(std::vector<std::byte>(1000), right_endpoint(6000)), 1000u);

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
+#include "base/checksum.hpp"
+#include "ip/reassembly.hpp"
 #include "support/frames.hpp"
 
 namespace nobounce::udp {
@@ -305,6 +308,35 @@ TEST_F(Udp, T1_sends_with_a_right_checksum_at_odd_lengths_too) {
   }
 }
 
+TEST_F(Udp, C050_above_the_mtu_the_checksum_is_right_whoever_summed) {
+  resolve_peer();
+  Port& port = bind(53, inbox);
+  ByteVector zeros(3000);
+  ByteVector special = pattern(3001);  // chosen below so that its checksum is 0
+  special[0] = special[1] = std::byte{0};
+  const ByteVector cleared = test::udp({kOurs, 53}, {kPeer, 4000}, special);
+  special[0] = cleared[6];
+  special[1] = cleared[7];
+  for (const ByteVector& payload :
+       {pattern(1473), pattern(4000), pattern(65'507), zeros, special}) {
+    const ByteVector whole = test::udp({kOurs, 53}, {kPeer, 4000}, payload);
+    for (const bool summed : {false, true}) {
+      const Frag frag = end.make_frag(payload);
+      const uint16_t sum = checksum_fold(checksum_add(0, payload));
+      ASSERT_TRUE(udp.send(port, {kPeer, 4000}, &frag, 1,
+                           !summed    ? uint16_t{0}
+                           : sum == 0 ? uint16_t{0xffff}
+                                      : sum));
+      ByteVector joined;
+      while (const auto sent = next_ip()) {
+        joined.insert(joined.end(), sent->begin() + 34, sent->end());
+      }
+      ASSERT_TRUE(joined == whole) << payload.size() << " " << summed;
+    }
+  }
+  EXPECT_EQ(load_be<uint16_t>(test::udp({kOurs, 53}, {kPeer, 4000}, special), 6), 0xffff);
+}
+
 TEST_F(Udp, N10_computed_zero_is_sent_as_ffff) {
   resolve_peer();
   Port& port = bind(53, inbox);
@@ -342,7 +374,6 @@ TEST_F(Udp, send_refusals_take_the_frags) {
   EXPECT_EQ(refused({kPeer, 0}, 10), std::errc::invalid_argument);
   EXPECT_EQ(refused({IpAddress::v4(192, 0, 2, 1), 5}, 10), std::errc::network_unreachable);
   EXPECT_EQ(refused({*IpAddress::parse("::1"), 5}, 10), std::errc::address_family_not_supported);
-  EXPECT_EQ(refused({kPeer, 5}, 1473), std::errc::message_size);
   EXPECT_EQ(refused({kPeer, 5}, 65508), std::errc::message_size);
   std::vector<Frag> many;
   for (int i = 0; i < 20; ++i) many.push_back(end.make_frag(pattern(10)));
@@ -447,6 +478,79 @@ TEST(UdpOnWire, N10_exact_payload_or_nothing) {
     EXPECT_GT(link.facts.duplicated, 0U);
     EXPECT_GT(link.facts.reordered, 0U);
   }
+}
+
+// C050: 1 to 65,507 bytes in fragments over the same kinds of wire: exact payload or nothing, and
+// nothing is left when the time-outs are over.
+TEST(UdpOnWire, C050_large_datagrams_exact_payload_or_nothing) {
+  size_t arrived = 0;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    ManualClock clock;
+    test::StackEnd left(clock, seed), right(clock, seed + 1000);
+    const bool is_bad = seed > 2;
+    test::WireLink link(clock, seed, left.context, right.context,
+                        {.mtu = static_cast<uint16_t>(seed % 2 == 0 ? 1500 : 9000),
+                         .features = {.tx_checksum = seed % 2 == 0, .rx_checksum = seed % 3 == 0},
+                         .loss = is_bad ? 5u : 0u,
+                         .reorder = is_bad ? 100u : 0u,
+                         .duplicate = is_bad ? 20u : 0u,
+                         .corrupt = is_bad ? 5u : 0u,
+                         .delay_ns = 1'000'000,
+                         .reorder_delay_ns = 2'000'000});
+    ip::Layer ip_left(left.context, link.left(), {.address = {kOurs, 24}});
+    ip::Layer ip_right(right.context, link.right(), {.address = {kPeer, 24}});
+    Layer udp_left(left.context, ip_left), udp_right(right.context, ip_right);
+    Inbox ignored, inbox;
+    Port& from = *udp_left.bind({}, ignored).value();
+    ASSERT_TRUE(udp_right.bind({kPeer, 53}, inbox));
+    const auto run = [&] {
+      clock.advance(500'000);
+      left.begin_round();
+      right.begin_round();
+      PacketBurst burst;
+      ip_left.flush();
+      while (link.right().receive(0, burst) > 0) ip_right.receive(burst);
+      ip_right.flush();
+      while (link.left().receive(0, burst) > 0) ip_left.receive(burst);
+    };
+    for (int i = 0; i < 8; ++i) {
+      const Frag frag = left.make_frag(pattern(3));
+      EXPECT_TRUE(udp_left.send(from, {kPeer, 53}, &frag, 1));
+      run();
+      clock.advance(kNsPerSecond);
+      run();
+    }
+    run();
+    inbox.datagrams.clear();
+    std::map<size_t, ByteVector> sent;
+    SeededRandom random(seed);
+    for (size_t size : {size_t{1473}, size_t{8973}, size_t{65'507}}) sent[size] = {};
+    for (int i = 0; i < 60; ++i) sent[1 + random.below(random.below(2) == 0 ? 5000 : 65'507)] = {};
+    for (auto& [size, payload] : sent) {
+      payload = pattern(size, size);
+      const Frag frag = left.make_frag(payload);
+      const uint16_t sum = seed % 2 == 0 ? checksum_fold(checksum_add(0, payload)) : uint16_t{0};
+      EXPECT_TRUE(udp_left.send(from, {kPeer, 53}, &frag, 1, sum));
+      for (int rounds = 0; rounds < 3; ++rounds) run();
+    }
+    for (int i = 0; i < 20; ++i) run();
+    EXPECT_EQ(link.in_flight(), 0U);
+    std::set<size_t> got;
+    for (const ByteVector& datagram : inbox.datagrams) {
+      ASSERT_TRUE(sent.contains(datagram.size()));
+      ASSERT_TRUE(sent[datagram.size()] == datagram) << datagram.size();
+      got.insert(datagram.size());
+    }
+    EXPECT_GE(got.size(), is_bad ? 1 : sent.size());
+    arrived += got.size();
+    clock.advance(ip::Reassembly::kTimeoutNs);
+    for (int i = 0; i < 4; ++i) run();
+    inbox.datagrams.clear();
+    EXPECT_GT(right.count("ip.reassembly.whole"), 0U);
+    EXPECT_EQ(right.arena->pages_free(), right.arena->bytes() / kPageSize);
+  }
+  EXPECT_GT(arrived, 300U);
 }
 
 }  // namespace
