@@ -19,6 +19,7 @@ Layer::State::State(Layer& layer, ShardContext& shard, NetDevice& net_device,
                   .entries_max = layer_options.neighbours_max}),
       icmp(shard, layer, transports, layer_options.answer_ping),
       reassembly(shard, *this, layer_options.reassembly_pages_max),
+      path_mtus(shard, layer_options.path_mtus_max),
       sent(shard.counters.counter("ip.sent")),
       received(shard.counters.counter("ip.received")) {}
 
@@ -38,7 +39,9 @@ std::optional<IpAddress> Layer::State::next_hop(const IpAddress& destination) co
   return options.gateway;
 }
 
-uint16_t Layer::State::mtu_to(const IpAddress&) const noexcept { return device.mtu(); }
+uint16_t Layer::State::mtu_to(const IpAddress& destination) const noexcept {
+  return path_mtus.get(destination, device.mtu());
+}
 
 // Whether it goes in fragments. What must stay in one piece is judged by the device's MTU alone: below
 // it the path may say no.
@@ -159,6 +162,10 @@ std::optional<IpAddress> Layer::source_for(const IpAddress& destination) const n
 
 uint16_t Layer::mtu_to(const IpAddress& destination) const noexcept {
   return state_->mtu_to(destination);
+}
+
+void Layer::lower_path_mtu(const IpAddress& destination, uint16_t mtu) noexcept {
+  state_->path_mtus.lower(destination, mtu, state_->device.mtu());
 }
 
 bool Layer::is_ours(const IpAddress& address) const noexcept { return state_->is_ours(address); }

@@ -101,6 +101,7 @@ struct Options {
   std::optional<IpAddress> gateway{};
   bool answer_ping = true;
   size_t neighbours_max = 256;
+  size_t path_mtus_max = 256;
   size_t reassembly_pages_max = 1024;  // that fragments of incomplete datagrams may hold
 };
 
@@ -125,6 +126,9 @@ class Layer {
   [[nodiscard]] std::optional<IpAddress> source_for(const IpAddress& destination) const noexcept;
   // Largest IP packet to that destination that goes in one piece.
   [[nodiscard]] uint16_t mtu_to(const IpAddress& destination) const noexcept;
+  // The path takes no more than `mtu`: believed, so whoever calls has checked that the message is about
+  // data of its own (T-53). Only down, not below 576, for ten minutes.
+  void lower_path_mtu(const IpAddress& destination, uint16_t mtu) noexcept;
   [[nodiscard]] bool is_ours(const IpAddress& address) const noexcept;
   // Broadcast or multicast: never connected to, never answered (T-11, N-4).
   [[nodiscard]] bool is_group(const IpAddress& address) const noexcept;

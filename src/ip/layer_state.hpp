@@ -5,6 +5,7 @@
 #include "ip/icmp.hpp"
 #include "ip/ip_layer.hpp"
 #include "ip/neighbours.hpp"
+#include "ip/path_mtus.hpp"
 #include "ip/reassembly.hpp"
 #include "netdev/output.hpp"
 #include "wire/ethernet.hpp"
@@ -55,6 +56,7 @@ struct Layer::State final : Neighbours::Observer, Reassembly::Observer {
   Neighbours neighbours;
   Icmp icmp;
   Reassembly reassembly;
+  PathMtus path_mtus;
   bool is_blocked = false;  // someone was told would_block
   Counter sent, received;
 };

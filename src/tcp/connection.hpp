@@ -102,7 +102,7 @@ class Connection final : public TableHook, public WorkHook, public BlockedHook, 
   uint8_t rcv_shift = 0;
   uint16_t peer_mss = 536;
   uint16_t path_mtu = 0;
-  uint64_t path_mtu_until_ns = 0;  // 0: not lowered by ICMP
+  uint64_t path_mtu_until_ns = 0;  // 0: not lowered by ICMP or a guess
   uint32_t mss = 536;              // payload of one segment, options subtracted
 
   // ---- send ----

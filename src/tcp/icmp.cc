@@ -5,15 +5,6 @@
 namespace nobounce::tcp {
 namespace {
 
-// RFC 1191 7.1: for routers that do not say.
-uint16_t next_plateau(uint16_t mtu) noexcept {
-  static constexpr uint16_t kPlateaus[] = {32000, 17914, 8166, 4352, 2002, 1492, 1006, 576};
-  for (const uint16_t plateau : kPlateaus) {
-    if (plateau < mtu) return plateau;
-  }
-  return kPathMtuFloor;
-}
-
 std::errc reason_of(ip::IcmpError::Kind kind) noexcept {
   using Kind = ip::IcmpError::Kind;
   switch (kind) {
@@ -56,28 +47,6 @@ void Machine::icmp_error(const ip::IcmpError& error) noexcept {
     c->soft_error = reason_of(error.kind);
   }
   unpin(*c);
-}
-
-// Only ever down, never below the floor; what is out goes again in the new size, and the congestion
-// window stays: nothing was lost to congestion.
-void Machine::on_path_mtu(Connection& c, uint16_t next_hop_mtu) noexcept {
-  uint16_t mtu = next_hop_mtu != 0 ? next_hop_mtu : next_plateau(c.path_mtu);
-  mtu = std::max(mtu, kPathMtuFloor);
-  if (mtu >= c.path_mtu || !may_send(c.state)) {
-    counters_.icmp_ignored.add();
-    return;
-  }
-  counters_.path_mtu_lowered.add();
-  c.path_mtu = mtu;
-  c.path_mtu_until_ns = now() + kPathMtuAgeNs;
-  refresh_mss(c);
-  c.in_recovery = false;
-  c.dup_acks = 0;
-  c.recover = c.rtt_next = c.snd_nxt;
-  c.resend_nxt = c.snd_una;
-  c.resend_cursor = nullptr;
-  c.needs_output = true;
-  note_work(c);
 }
 
 }  // namespace nobounce::tcp

@@ -51,6 +51,7 @@ MachineCounters::MachineCounters(CounterRegistry& r)
       zero_window_probes(r.counter("tcp.zero_window_probes")),
       keepalive_probes(r.counter("tcp.keepalive_probes")),
       path_mtu_lowered(r.counter("tcp.path_mtu_lowered")),
+      black_hole_guesses(r.counter("tcp.black_hole_guesses")),
       icmp_ignored(r.counter("tcp.icmp_ignored")),
       timed_out(r.counter("tcp.timed_out")) {}
 

@@ -50,7 +50,8 @@ struct MachineCounters {
   Counter limit_connections, limit_listeners, limit_half_open, limit_accept_queue,
       limit_out_of_order, limit_receive_queue, limit_time_wait, limit_orphans, limit_resets;
   Counter no_packet, blocked, no_route, too_big;
-  Counter zero_window_probes, keepalive_probes, path_mtu_lowered, icmp_ignored, timed_out;
+  Counter zero_window_probes, keepalive_probes, path_mtu_lowered, black_hole_guesses, icmp_ignored,
+      timed_out;
 };
 
 // The shard's packets are shared by all; each use leaves a part of them to those that matter more, so
@@ -205,6 +206,7 @@ class Machine {
 
   // ---- icmp.cc ----
   void on_path_mtu(Connection& c, uint16_t next_hop_mtu) noexcept;
+  void guess_black_hole(Connection& c) noexcept;
 
   // ---- close.cc ----
   void enter_time_wait(Connection& c) noexcept;

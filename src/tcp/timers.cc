@@ -86,6 +86,7 @@ void Machine::on_retransmit_timeout(Connection& c) noexcept {
   c.resend_nxt = c.snd_una;
   c.resend_cursor = nullptr;
   ++c.retries;  // also when nothing could be sent: the wait must end
+  guess_black_hole(c);
   uint32_t sent = 0;
   if (resend_at(c, c.snd_una, c.mss, sent)) {
     c.resend_nxt += sent;
