@@ -35,6 +35,7 @@ int run(int argc, char** argv) {
   define_perf(program, action);
   define_ping(program, action);
   define_stat(program, action);
+  define_cat(program, action);
   define_demo(program, action);
   define_version(program, action);
   try {

@@ -22,6 +22,7 @@ using Action = std::move_only_function<Result<int>()>;
 
 // One file a command.
 void define_backend(CLI::App& program, Action& action);
+void define_cat(CLI::App& program, Action& action);
 void define_demo(CLI::App& program, Action& action);
 void define_perf(CLI::App& program, Action& action);
 void define_ping(CLI::App& program, Action& action);
