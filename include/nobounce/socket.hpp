@@ -65,6 +65,8 @@ class TcpSocket {
   [[nodiscard]] bool is_readable() const noexcept;                // data, end of stream or an error
   [[nodiscard]] bool is_writable() const noexcept;                // room, or an error
   [[nodiscard]] std::optional<std::errc> error() const noexcept;  // why it was closed
+  // Bytes sent that the peer has not acknowledged yet (Linux: SIOCOUTQ). 0: all has arrived there.
+  [[nodiscard]] size_t unacknowledged() const noexcept;
   [[nodiscard]] Endpoint local() const noexcept;
   [[nodiscard]] Endpoint remote() const noexcept;
 

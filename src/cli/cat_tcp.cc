@@ -59,6 +59,16 @@ Result<void> pump_out(Conversation& with) {
   return {};
 }
 
+// What waits to be sent again must not go down with us.
+Result<void> await_delivery(Conversation& with) {
+  while (with.socket.unacknowledged() > 0 && !with.is_over()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const auto error = with.socket.error();
+  if (error && *error != std::errc{}) return with.error("deliver the rest to", *error);
+  return {};
+}
+
 Result<void> pump_in(Conversation& with) {
   const auto piece = std::make_unique<std::byte[]>(kPiece);
   while (!with.is_over()) {
@@ -119,13 +129,12 @@ Result<int> run_cat_tcp(Stack& stack, const CatOptions& options) {
   const auto received = pump_in(with);
   if (!received) with.failed.store(true);
   sender.join();
+  if (sent && received) sent = await_delivery(with);
+  // The far end must not take half for the whole.
+  if (!sent || !received || stop_requested()) with.socket.abort();
   if (!received) return std::unexpected(received.error());
   if (!sent) return std::unexpected(sent.error());
-  if (stop_requested()) {
-    with.socket.abort();  // the far end must not take half for the whole
-    return 128 + stop_signal();
-  }
-  return 0;
+  return stop_requested() ? 128 + stop_signal() : 0;
 }
 
 }  // namespace nobounce::cli

@@ -314,6 +314,12 @@ bool TcpSocket::is_writable() const noexcept {
   if (core_->closed.load(std::memory_order_acquire)) return true;
   return core_->connected.load(std::memory_order_acquire) && core_->has_send_room();
 }
+size_t TcpSocket::unacknowledged() const noexcept {
+  if (core_ == nullptr || core_->closed.load(std::memory_order_acquire)) return 0;
+  const int64_t buffer = core_->shard.options().send_buffer;
+  const int64_t space = core_->send_space.load(std::memory_order_acquire);
+  return static_cast<size_t>(std::max<int64_t>(buffer - space, 0));
+}
 std::optional<std::errc> TcpSocket::error() const noexcept {
   if (core_ == nullptr || !core_->closed.load(std::memory_order_acquire)) return {};
   const std::errc error = core_->error.load(std::memory_order_relaxed);

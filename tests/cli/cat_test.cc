@@ -44,8 +44,8 @@ class CatTest : public testing::Test {
     SeededRandom random(seed);
     std::vector<std::byte> content(bytes);
     random.fill(content);
-    std::ofstream(file(name), std::ios::binary)
-        .write(reinterpret_cast<const char*>(content.data()), static_cast<std::streamsize>(bytes));
+    std::ofstream out(file(name), std::ios::binary);
+    for (const std::byte byte : content) out.put(static_cast<char>(byte));
   }
   [[nodiscard]] std::string content(const std::string& name) const {
     std::ifstream in(file(name), std::ios::binary);
