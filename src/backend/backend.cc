@@ -264,10 +264,14 @@ void Backend::part(Guest& guest, const std::string& why) {
                fmt::format("the front-end on {} is gone: {}", guest.door.path, why));
 }
 
+// The socket leaves the epoll set by name: closing it is not enough while somebody else (a child of
+// fork) holds it too, and its events would still carry the guest's address.
 void Backend::forget_parted() {
-  const size_t gone = std::erase_if(guests_, [](const auto& guest) {
-    if (guest->parted) guest->door.has_guest = false;
-    return guest->parted;
+  const size_t gone = std::erase_if(guests_, [this](const auto& guest) {
+    if (!guest->parted) return false;
+    ::epoll_ctl(control_.get(), EPOLL_CTL_DEL, guest->connection.fd(), nullptr);
+    guest->door.has_guest = false;
+    return true;
   });
   if (gone == 0) return;
   watchdog_->set_active(!guests_.empty());

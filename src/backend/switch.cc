@@ -116,10 +116,13 @@ Result<void> Switch::join(Session& session) {
   return {};
 }
 
-// The port's handles leave the epoll set with their descriptors.
 void Switch::leave(Session& session) noexcept {
   const auto guest = std::ranges::find(guests_, &session, &Guest::session);
   if (guest == guests_.end()) return;
+  NetDevice& device = guest->port->device();
+  for (uint16_t queue = 0; queue < device.queue_pairs(); ++queue) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, device.wait_handle(queue).fd, nullptr);
+  }
   table_.forget(guest->port->number());
   std::erase_if(ports_, [&](const auto& port) { return port.get() == guest->port; });
   guests_.erase(guest);
