@@ -259,7 +259,6 @@ void Backend::part(Guest& guest, const std::string& why) {
   network_->leave(guest.session);
   guest.joined = false;
   guest.parted = true;
-  counters_.disconnections.add();
   tell_limited(part_limit_, clock_.now_ns(),
                fmt::format("the front-end on {} is gone: {}", guest.door.path, why));
 }
@@ -274,6 +273,7 @@ void Backend::forget_parted() {
     return true;
   });
   if (gone == 0) return;
+  counters_.disconnections.add(gone);  // and nothing of them is left
   watchdog_->set_active(!guests_.empty());
 }
 
