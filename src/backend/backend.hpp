@@ -47,10 +47,10 @@ struct BackendOptions {
   uint16_t queue_pairs = 1;
   uint16_t queue_size_limit = 1024;  // power of two
   uint64_t feature_mask = ~uint64_t{0};
-  std::string net = "peer";  // what is behind the device: peer, link, tap:NAME
+  std::string net = "peer";             // what is behind the device: peer, link, tap:NAME
   std::optional<ImpairOptions> impair;  // of the wire to each guest
-  std::string netns;         // of the TAP: a name below /run/netns, or a path
-  bool once = false;         // end when the first front-end has left
+  std::string netns;                    // of the TAP: a name below /run/netns, or a path
+  bool once = false;                    // end when the first front-end has left
   uint64_t spin_ns = 8'000;
   bool isolate = false;  // no capabilities, not dumpable, system-call filter
   std::string counters;  // publish under this name ("" = not at all)
