@@ -24,6 +24,7 @@
 #include "cli/kernel_side.hpp"
 #include "cli/metrics.hpp"
 #include "cli/payload.hpp"
+#include "cli/print.hpp"
 #include "cli/process.hpp"
 #include "cli/program.hpp"
 #include "cli/progress.hpp"
@@ -87,8 +88,8 @@ std::unexpected<Error> interrupted() {
 }
 
 Result<void> make_file(const std::string& path, const DemoOptions& options) {
-  fmt::print("making a file of {} from seed {}\n", format_bytes(options.file_bytes), options.seed);
-  std::fflush(stdout);
+  print_out("making a file of {} from seed {}\n", format_bytes(options.file_bytes), options.seed);
+  flush_output();
   const std::string operation = "write " + path;
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd.is_open()) return fail_errno(operation);
@@ -196,9 +197,9 @@ Result<void> transfer_file(Bench& bench, const std::string& path) {
   if (!expected) return std::unexpected(expected.error());
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
-  fmt::print("{}, {}, SHA-256 {}\n", path, format_bytes(size), *expected);
+  print_out("{}, {}, SHA-256 {}\n", path, format_bytes(size), *expected);
   for (const Mode mode : kModes) {
-    std::fflush(stdout);
+    flush_output();
     const auto result = bench.guest(mode, {"--file", path}, seconds(60) + seconds(size >> 24));
     if (!result) return std::unexpected(result.error());
     const std::string sent = result->value("sha256_sent", "");
@@ -207,8 +208,8 @@ Result<void> transfer_file(Bench& bench, const std::string& path) {
       return fail(std::errc::bad_message, fmt::format("send the file in {} mode", to_string(mode)),
                   fmt::format("SHA-256 of what left is {}, of what came back {}", sent, received));
     }
-    fmt::print("  {}: out and back in {:.2f} s, SHA-256 equal both ways\n", to_string(mode),
-               result->value("seconds", 0.0));
+    print_out("  {}: out and back in {:.2f} s, SHA-256 equal both ways\n", to_string(mode),
+              result->value("seconds", 0.0));
   }
   return {};
 }
@@ -229,14 +230,14 @@ struct Total {
 
 Result<ResultTable> stream(Bench& bench, const DemoOptions& options) {
   const double each = static_cast<double>(options.time.count()) / 1e9;
-  fmt::print("streaming {:.1f} s at a time, modes interleaved, payload turning in {}\n", each,
-             format_bytes(kRotationBytes));
+  print_out("streaming {:.1f} s at a time, modes interleaved, payload turning in {}\n", each,
+            format_bytes(kRotationBytes));
   std::array<std::array<Total, 2>, 2> totals;  // direction, mode
   for (uint64_t round = 0; round < options.rounds; ++round) {
     for (size_t direction = 0; direction < 2; ++direction) {
       for (size_t turn = 0; turn < 2; ++turn) {
         const size_t mode = (turn + round) % 2;  // who goes first changes
-        std::fflush(stdout);
+        flush_output();
         fmt::print(stderr, "  round {} of {}: {} {}\n", round + 1, options.rounds,
                    to_string(kModes[mode]), kDirections[direction]);
         std::vector<std::string> job{"--time", fmt::format("{:.3f}", each)};
@@ -271,10 +272,10 @@ Result<std::optional<ResultTable>> run_kernel_leg(const std::string& socket,
                                                   const DemoOptions& options) {
   auto side = KernelSide::start();
   if (!side) {
-    fmt::print("the leg to the kernel's TCP is left out: {}\n", side.error().to_string());
+    print_out("the leg to the kernel's TCP is left out: {}\n", side.error().to_string());
     return std::nullopt;
   }
-  fmt::print("the same to the kernel's TCP, over a TAP in a network namespace of its own\n");
+  print_out("the same to the kernel's TCP, over a TAP in a network namespace of its own\n");
   const Place place{
       kKernel, "10.78.0.2/24", {"--net", std::string("tap:") + kTap, "--netns", (*side)->netns()}};
   auto bench = Bench::open(socket, place);  // makes the TAP
@@ -304,14 +305,14 @@ Result<int> run_demo(const DemoOptions& options) {
   if (!kernel) return std::unexpected(kernel.error());
   utsname system{};
   uname(&system);
-  fmt::print("\nto the built-in peer\n{}", to_text(*table));
+  print_out("\nto the built-in peer\n{}", to_text(*table));
   if (*kernel) {
-    fmt::print("\nto the kernel's TCP ({}) over a TAP, MTU 1500 with TSO\n{}\n",
-               kernel_congestion_control(), to_text(**kernel));
+    print_out("\nto the kernel's TCP ({}) over a TAP, MTU 1500 with TSO\n{}\n",
+              kernel_congestion_control(), to_text(**kernel));
   }
-  fmt::print("{} CPUs, {} {}, {} x {:.1f} s a cell\n", std::thread::hardware_concurrency(),
-             system.sysname, system.release, options.rounds,
-             static_cast<double>(options.time.count()) / 1e9);
+  print_out("{} CPUs, {} {}, {} x {:.1f} s a cell\n", std::thread::hardware_concurrency(),
+            system.sysname, system.release, options.rounds,
+            static_cast<double>(options.time.count()) / 1e9);
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <exception>
 #include <sstream>
 
+#include "cli/print.hpp"
 #include "cli/program.hpp"
 #include "cli/stop.hpp"
 
@@ -43,7 +44,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& done) {  // --help, --version
     std::ostringstream text;
     const int status = program.exit(done, text, text);
-    std::fputs(text.str().c_str(), stdout);
+    print_text(text.str());
     return status;
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "%s\n", explain(program, error).c_str());
@@ -56,17 +57,14 @@ int run(int argc, char** argv) {
   return status.error().code == std::errc::interrupted ? stop_status() : 1;
 }
 
-// Whoever reads the output must not take a part for the whole: what could not be written is an
-// error of every command alike. `status` stays where the command itself has failed.
+// `status` stays where the command itself has failed.
 int end_output(int status) {
-  errno = 0;
-  const bool flushed = std::fflush(stdout) == 0;
-  const int error = errno;
-  if (flushed && std::ferror(stdout) == 0) return status;
+  flush_output();
+  const int error = output_error();
+  if (error == 0) return status;
   // A reader that has seen enough and left (`| head`) needs no telling.
   if (status == 0 && error != EPIPE) {
-    std::fprintf(stderr, "nobounce: write to standard output: %s\n",
-                 error != 0 ? std::strerror(error) : "it took only a part");
+    std::fprintf(stderr, "nobounce: write to standard output: %s\n", std::strerror(error));
   }
   return status != 0 ? status : 1;
 }

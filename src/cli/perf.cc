@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cli/print.hpp"
 #include "cli/program.hpp"
 #include "cli/stop.hpp"
 #include "cli/values.hpp"
@@ -36,7 +37,7 @@ nlohmann::ordered_json report(const PerfOptions& options, const PerfResult& resu
 Result<void> write_json(const std::string& path, const nlohmann::ordered_json& json) {
   const std::string text = json.dump(2) + "\n";
   if (path == "-") {
-    fmt::print("{}", text);
+    print_text(text);
     return {};
   }
   std::ofstream file(path);
@@ -53,11 +54,11 @@ Result<int> run_client(const PerfOptions& options) {
   const auto result = run_perf_client(**stack, options);
   if (!result) return std::unexpected(result.error());
   if (options.json != "-") {
-    fmt::print("{} {}: {}", to_string(options.guest.stack.mode), to_string(options.job),
-               to_text(result->metrics));
+    print_out("{} {}: {}", to_string(options.guest.stack.mode), to_string(options.job),
+              to_text(result->metrics));
     if (!result->sha256_sent.empty()) {
-      fmt::print("SHA-256 sent      {}\nSHA-256 received  {}\n", result->sha256_sent,
-                 result->sha256_received);
+      print_out("SHA-256 sent      {}\nSHA-256 received  {}\n", result->sha256_sent,
+                result->sha256_received);
     }
   }
   if (!options.json.empty()) {

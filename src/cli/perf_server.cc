@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "cli/payload.hpp"
 #include "cli/perf.hpp"
+#include "cli/print.hpp"
 #include "cli/stop.hpp"
 
 namespace nobounce::cli {
@@ -66,17 +67,17 @@ class Server {
       return std::unexpected(
           socket_error(stack_, fmt::format("listen on port {}", port), listener.error()));
     }
-    fmt::print("{} on {}\n",
-               job == PerfJob::transmit  ? "discard"
-               : job == PerfJob::receive ? "source"
-                                         : "echo",
-               listener->local().to_string());
+    print_out("{} on {}\n",
+              job == PerfJob::transmit  ? "discard"
+              : job == PerfJob::receive ? "source"
+                                        : "echo",
+              listener->local().to_string());
     services_.emplace_back(*std::move(listener), job);
     return {};
   }
 
   Result<int> run() {
-    std::fflush(stdout);
+    flush_output();
     while (!stop_requested()) {
       for (auto& [listener, job] : services_) {
         auto socket = listener.accept(kLookUp / services_.size());
@@ -120,8 +121,8 @@ class Server {
     const double seconds = static_cast<double>(clock.now_ns() - start_ns) / 1e9;
     const Metrics metrics = measure(bytes, seconds, difference(before, snapshot(stack_)));
     const std::lock_guard guard(print_lock_);
-    fmt::print("{} {}: {}", peer, to_string(job), to_text(metrics));
-    std::fflush(stdout);
+    print_out("{} {}: {}", peer, to_string(job), to_text(metrics));
+    flush_output();
   }
 
   Stack& stack_;

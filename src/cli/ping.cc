@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "cli/guest_options.hpp"
+#include "cli/print.hpp"
 #include "cli/program.hpp"
 #include "cli/stop.hpp"
 #include "cli/values.hpp"
@@ -46,15 +47,15 @@ double ms(double ns) { return ns / 1e6; }
 
 void print_summary(const IpAddress& to, const PingSummary& summary) {
   const uint64_t lost = summary.sent - summary.received;
-  fmt::print("{}: {} sent, {} received, {} % lost", to.to_string(), summary.sent, summary.received,
-             summary.sent == 0 ? 0 : 100 * lost / summary.sent);
+  print_out("{}: {} sent, {} received, {} % lost", to.to_string(), summary.sent, summary.received,
+            summary.sent == 0 ? 0 : 100 * lost / summary.sent);
   if (summary.received > 0) {
-    fmt::print("; rtt min/avg/max {:.3f}/{:.3f}/{:.3f} ms",
-               ms(static_cast<double>(summary.least_ns)),
-               ms(summary.sum_ns / static_cast<double>(summary.received)),
-               ms(static_cast<double>(summary.most_ns)));
+    print_out("; rtt min/avg/max {:.3f}/{:.3f}/{:.3f} ms",
+              ms(static_cast<double>(summary.least_ns)),
+              ms(summary.sum_ns / static_cast<double>(summary.received)),
+              ms(static_cast<double>(summary.most_ns)));
   }
-  fmt::print("\n");
+  print_out("\n");
 }
 
 Result<int> run_ping(const PingOptions& options) {
@@ -70,16 +71,15 @@ Result<int> run_ping(const PingOptions& options) {
     ++summary.sent;
     if (reply) {
       summary.add(reply->rtt_ns);
-      fmt::print("{} bytes from {}: seq {} ttl {} time {:.3f} ms\n", reply->bytes,
-                 reply->from.to_string(), i + 1, reply->ttl,
-                 ms(static_cast<double>(reply->rtt_ns)));
+      print_out("{} bytes from {}: seq {} ttl {} time {:.3f} ms\n", reply->bytes,
+                reply->from.to_string(), i + 1, reply->ttl, ms(static_cast<double>(reply->rtt_ns)));
     } else if (reply.error() == std::errc::timed_out) {
-      fmt::print("no answer to seq {}\n", i + 1);
+      print_out("no answer to seq {}\n", i + 1);
     } else {
       return std::unexpected(
           socket_error(**stack, "ping " + options.to.to_string(), reply.error()));
     }
-    std::fflush(stdout);
+    flush_output();
     if (i + 1 == options.count) break;
     while (!stop_requested() && clock.now_ns() < next_ns) {
       const uint64_t left = next_ns - std::min(next_ns, clock.now_ns());

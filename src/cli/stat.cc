@@ -1,5 +1,4 @@
 // Reads what running processes publish; changes nothing.
-#include <fmt/format.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "base/counters.hpp"
+#include "cli/print.hpp"
 #include "cli/program.hpp"
 #include "cli/values.hpp"
 
@@ -59,9 +59,9 @@ Result<std::vector<Published>> find(const StatOptions& options) {
 }
 
 // Non-zero first, both parts by name.
-void print_text(std::vector<Published>& found, bool zeros) {
+void print_table(std::vector<Published>& found, bool zeros) {
   for (Published& process : found) {
-    fmt::print("{}\n", process.name);
+    print_out("{}\n", process.name);
     std::ranges::sort(process.samples, [](const CounterSample& a, const CounterSample& b) {
       return std::pair(a.value == 0, a.name) < std::pair(b.value == 0, b.name);
     });
@@ -71,9 +71,9 @@ void print_text(std::vector<Published>& found, bool zeros) {
         ++hidden;
         continue;
       }
-      fmt::print("  {:<52} {:>20}\n", sample.name, sample.value);
+      print_out("  {:<52} {:>20}\n", sample.name, sample.value);
     }
-    if (hidden > 0) fmt::print("  {} more are zero (--zeros shows them)\n", hidden);
+    if (hidden > 0) print_out("  {} more are zero (--zeros shows them)\n", hidden);
   }
 }
 
@@ -84,7 +84,7 @@ void print_json(const std::vector<Published>& found) {
     for (const CounterSample& sample : process.samples) counters[sample.name] = sample.value;
     all.push_back({{"name", process.name}, {"pid", process.pid}, {"counters", counters}});
   }
-  fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  print_out("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 Result<int> run_stat(const StatOptions& options) {
@@ -93,7 +93,7 @@ Result<int> run_stat(const StatOptions& options) {
   if (options.json) {
     print_json(*found);
   } else {
-    print_text(*found, options.zeros);
+    print_table(*found, options.zeros);
   }
   if (!found->empty() || (options.which.empty() && options.json)) return 0;
   return fail(std::errc::no_such_process,

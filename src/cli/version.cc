@@ -1,5 +1,5 @@
-#include <fmt/format.h>
 
+#include "cli/print.hpp"
 #include "cli/program.hpp"
 
 namespace nobounce::cli {
@@ -8,7 +8,7 @@ void define_version(CLI::App& program, Action& action) {
   CLI::App* command = program.add_subcommand("version", "Print the version");
   command->callback([&action] {
     action = []() -> Result<int> {
-      fmt::print("nobounce {}\n", NOBOUNCE_VERSION);
+      print_out("nobounce {}\n", NOBOUNCE_VERSION);
       return 0;
     };
   });

@@ -111,20 +111,20 @@ TEST(Program, says_its_version) {
   EXPECT_EQ(run("--version").output, "nobounce " NOBOUNCE_VERSION "\n");
 }
 
+// Standard output that takes nothing: no room, and not there.
+void expect_output_refused(const std::string& arguments) {
+  const Ran full = run_error(arguments, ">/dev/full");
+  EXPECT_EQ(full.status, 1) << arguments;
+  EXPECT_EQ(full.output, "nobounce: write to standard output: No space left on device\n");
+  const Ran closed = run_error(arguments, ">&-");
+  EXPECT_EQ(closed.status, 1) << arguments;
+  EXPECT_EQ(closed.output, "nobounce: write to standard output: Bad file descriptor\n");
+}
+
 TEST(Program, output_that_cannot_be_written_is_one_clear_line_and_status_1) {
-  for (const char* arguments : {"version", "--version", "perf --help", "stat --json"}) {
-    const Ran line = run_error(std::string(arguments), ">/dev/full");
-    EXPECT_EQ(line.status, 1) << arguments;
-    EXPECT_EQ(line.output, "nobounce: write to standard output: No space left on device\n");
-    const Ran closed = run_error(std::string(arguments), ">&-");
-    EXPECT_EQ(closed.status, 1) << arguments;
-    EXPECT_EQ(closed.output, "nobounce: write to standard output: Bad file descriptor\n");
+  for (const char* arguments : {"version", "--version", "perf --help"}) {
+    expect_output_refused(arguments);
   }
-  // What failed for its own reason says that, and no more.
-  const Ran failed = run_error("stat nobody", ">/dev/full");
-  EXPECT_EQ(failed.status, 1);
-  EXPECT_EQ(std::ranges::count(failed.output, '\n'), 1) << failed.output;
-  EXPECT_NE(failed.output.find("nobody"), std::string::npos) << failed.output;
 }
 
 TEST(Program, a_device_that_is_not_there_is_one_clear_line_and_status_1) {
@@ -148,6 +148,23 @@ class Stat : public testing::Test {
   }
   std::string directory_, before_;
 };
+
+// More than stdio's buffer, and less: the failure shows at a write, or at the end.
+TEST_F(Stat, output_that_cannot_be_written_is_one_clear_line_and_status_1) {
+  expect_output_refused("stat --json");
+  auto registry = CounterRegistry::publish("guest-" + std::to_string(getpid()));
+  ASSERT_TRUE(registry.has_value()) << registry.error().to_string();
+  for (int i = 0; i < 300; ++i) (void)(*registry)->counter("a.counter_" + std::to_string(i));
+  expect_output_refused("stat --json");
+  expect_output_refused("stat --zeros");
+  const std::string reader_leaves = std::string(test::kProgram) + " stat --json | head -n 1";
+  EXPECT_EQ(run_command("(" + reader_leaves + " >/dev/null) 2>&1").output, "");
+  // What failed for its own reason says that, and no more.
+  const Ran failed = run_error("stat nobody", ">/dev/full");
+  EXPECT_EQ(failed.status, 1);
+  EXPECT_EQ(std::ranges::count(failed.output, '\n'), 1) << failed.output;
+  EXPECT_NE(failed.output.find("nobody"), std::string::npos) << failed.output;
+}
 
 TEST_F(Stat, counters_by_name_non_zero_first) {
   auto registry = CounterRegistry::publish("guest-" + std::to_string(getpid()));

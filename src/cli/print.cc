@@ -1,0 +1,29 @@
+#include "cli/print.hpp"
+
+#include <cerrno>
+#include <cstdio>
+
+namespace nobounce::cli {
+namespace {
+
+int first_error = 0;
+
+void remember(bool written) {
+  if (!written && first_error == 0) first_error = errno != 0 ? errno : EIO;
+}
+
+}  // namespace
+
+void print_text(std::string_view text) {
+  errno = 0;
+  remember(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+}
+
+void flush_output() {
+  errno = 0;
+  remember(std::fflush(stdout) == 0);
+}
+
+int output_error() { return first_error; }
+
+}  // namespace nobounce::cli
