@@ -53,6 +53,7 @@ struct Flow final : tcp::Owner {
 
 struct Acceptor final : tcp::ListenerOwner {
   Acceptor(Services& all, Kind which) noexcept : services(all), kind(which) {}
+  bool has_room() noexcept override;
   tcp::Owner* on_accept(tcp::Connection& connection) noexcept override;
 
   Services& services;
@@ -81,6 +82,7 @@ class Services final : public PortService {
   void sleep(uint64_t limit_ns) noexcept override;
   [[nodiscard]] bool is_down() const noexcept override { return shard_.is_down(); }
 
+  [[nodiscard]] bool has_room() const noexcept { return flows_.room() > 0; }
   [[nodiscard]] Flow* add(Kind kind, tcp::Connection& connection) noexcept;
   void remove(Flow& flow) noexcept;
   void pump(Flow& flow) noexcept;
@@ -117,6 +119,8 @@ void Flow::on_acked(size_t bytes) noexcept {
 }
 
 void Flow::on_closed(std::errc) noexcept { services.remove(*this); }
+
+bool Acceptor::has_room() noexcept { return services.has_room(); }
 
 tcp::Owner* Acceptor::on_accept(tcp::Connection& connection) noexcept {
   return services.add(kind, connection);

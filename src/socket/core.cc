@@ -103,6 +103,10 @@ ListenerCore::ListenerCore(Shard& owner, uint32_t backlog_wanted)
 
 ListenerCore::~ListenerCore() { NB_ASSERT(ready.empty()); }
 
+bool ListenerCore::has_room() noexcept {
+  return !closed.load(std::memory_order_relaxed) && ready.size() < backlog && shard.has_tcp_room();
+}
+
 tcp::Owner* ListenerCore::on_accept(tcp::Connection& connection) noexcept {
   if (closed.load(std::memory_order_relaxed) || ready.size() >= backlog) return nullptr;
   TcpCore* core = shard.acquire_tcp();

@@ -126,6 +126,7 @@ struct ListenerCore final : SocketCore, tcp::ListenerOwner {
 
   ListenerCore(Shard& owner, uint32_t backlog_wanted);
   ~ListenerCore();
+  bool has_room() noexcept override;
   tcp::Owner* on_accept(tcp::Connection& connection) noexcept override;
 
   tcp::Listener* listener = nullptr;  // shard's

@@ -91,6 +91,7 @@ class Shard {
 
   // Sockets come and go on the driving thread. Null when the pool is empty (counted).
   [[nodiscard]] TcpCore* acquire_tcp() noexcept;
+  [[nodiscard]] bool has_tcp_room() const noexcept { return tcp_cores_.room() > 0; }
   [[nodiscard]] ListenerCore* acquire_listener(uint32_t backlog) noexcept;
   [[nodiscard]] UdpCore* acquire_udp() noexcept;
   void release(SocketCore& core) noexcept;

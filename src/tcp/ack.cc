@@ -94,7 +94,7 @@ void Machine::take_rtt_sample(Connection& c, const Segment& segment,
   if (clean_sent_ns != 0) {
     c.rtt.sample(now() - clean_sent_ns);
   } else if (c.timestamps && segment.options.timestamps && segment.options.timestamps->echo != 0) {
-    const auto ms = static_cast<int32_t>(timestamp(c) - segment.options.timestamps->echo);
+    const auto ms = static_cast<int32_t>(timestamp(c.ts_offset) - segment.options.timestamps->echo);
     if (ms < 0) return;
     c.rtt.sample(uint64_t{static_cast<uint32_t>(ms)} * kNsPerMs);
   } else {

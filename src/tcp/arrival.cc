@@ -27,6 +27,7 @@ void Machine::receive(PacketPtr packet, const ip::Ingress& ingress) noexcept {
   Segment& segment = *parsed;
   const Endpoint local{ingress.destination, segment.destination_port};
   const Endpoint remote{ingress.source, segment.source_port};
+  Listener* listener = remote.port != 0 ? listener_table_.find(local) : nullptr;
   Seq isn_at_least;
   if (Connection* c = table_.find(local, remote)) {
     if (c->state != TcpState::time_wait || !reopens(*c, segment)) {
@@ -35,14 +36,14 @@ void Machine::receive(PacketPtr packet, const ip::Ingress& ingress) noexcept {
       unpin(*c);
       return;
     }
-    isn_at_least = c->snd_nxt + 0x10000 + 1;  // T-58: a new life of the same pair
+    // T-58: a new life of the same pair, from the queue or not at all. A cookie's number may lie
+    // below what the old one has sent, so without room the old one rests on.
+    if (listener != nullptr && admit(*listener) != Admission::queue) return;
+    isn_at_least = c->snd_nxt + 0x10000 + 1;
     finish(*c, {});
     free_if_done(*c);
   }
-  if (Listener* listener = listener_table_.find(local); listener != nullptr && remote.port != 0) {
-    on_listen(*listener, segment, ingress, isn_at_least);
-    return;
-  }
+  if (listener != nullptr) return on_listen(*listener, segment, local, remote, isn_at_least);
   counters_.no_listener.add();
   refuse(segment, ingress.destination, ingress.source);
 }

@@ -79,6 +79,7 @@ class Connection final : public TableHook, public WorkHook, public BlockedHook, 
   bool in_table = false;
   TcpState state = TcpState::closed;
   bool is_passive = false;  // made by a listener (T-10)
+  bool by_cookie = false;   // its SYN-ACK was one (T-15)
   Owner* owner = nullptr;
   bool released = false;         // the owner has let go
   bool is_orphan = false;        // ... and the connection goes on without it (T-60)
@@ -165,6 +166,7 @@ class Listener final : public ListHook {
   ListenerOwner* owner = nullptr;
   ConnectionOptions options;
   List<Connection, AgeHook> half_open;  // oldest first
+  uint64_t cookies_until_ns = 0;        // none that it sent is good from then on
 };
 
 [[nodiscard]] constexpr bool is_synchronized(TcpState state) noexcept {

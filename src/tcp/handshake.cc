@@ -1,56 +1,9 @@
-// The three-way handshake, both sides and simultaneous (T-10..T-16).
+// The three-way handshake once there is a connection: both sides and simultaneous (T-10..T-16).
 #include "tcp/machine.hpp"
 
 namespace nobounce::tcp {
 
-// ---- LISTEN -----------------------------------------------------------------------------------
-
-// A full backlog lets the oldest half-open connection go: a flood then only fights itself, while
-// an honest peer needs no longer than its round trip.
-bool Machine::make_room_half_open(Listener& listener) noexcept {
-  if (listener.half_open.size() < listener.backlog &&
-      half_open_ < options_.connections_max / 2 + 1 &&
-      (connections_.room() > 0 || !time_wait_.empty())) {
-    return true;
-  }
-  counters_.limit_half_open.add();
-  Connection* oldest = listener.half_open.front();
-  if (oldest == nullptr) return false;
-  finish(*oldest, {});
-  free_if_done(*oldest);
-  return true;
-}
-
-void Machine::on_listen(Listener& listener, const Segment& segment, const ip::Ingress& ingress,
-                        Seq isn_at_least) noexcept {
-  if (segment.has(wire::kTcpRst)) return;
-  if (segment.has(wire::kTcpAck)) return refuse(segment, ingress.destination, ingress.source);
-  if (!segment.has(wire::kTcpSyn)) return;
-  if (segment.has(wire::kTcpFin)) return;  // SYN and FIN: no honest peer sends it
-  if (!make_room_half_open(listener)) return;
-  Connection* c = make_connection({ingress.destination, segment.destination_port},
-                                  {ingress.source, segment.source_port});
-  if (c == nullptr) return;
-  pin(*c);
-  c->is_passive = true;
-  c->listener = &listener;
-  listener.half_open.push_back(*c);
-  ++half_open_;
-  c->options = listener.options;
-  c->state = TcpState::syn_received;
-  init_sequence(*c, isn_at_least);
-  c->irs = segment.seq;
-  open_window(*c);
-  adopt_options(*c, segment.options);
-  c->snd_wnd = c->snd_wnd_max = segment.window;  // never scaled in a SYN (T-4)
-  c->snd_wl1 = segment.seq;
-  c->snd_wl2 = c->iss;
-  c->snd_nxt = c->resend_nxt = c->iss + 1;
-  c->syn_sent_ns = c->progress_ns = now();
-  if (!send_syn(*c)) note_blocked(*c);
-  arm_send_timer(*c);
-  unpin(*c);
-}
+// ---- both sides -------------------------------------------------------------------------------
 
 // Options of the peer's SYN. What only one side offers is off (T-49, T-50). In SYN-SENT our own
 // offer was everything; in SYN-RECEIVED we answer what was offered.
@@ -67,8 +20,7 @@ void Machine::adopt_options(Connection& c, const wire::TcpOptions& options) noex
   } else {
     c.snd_shift = c.rcv_shift = 0;
   }
-  const uint16_t absent = c.remote.address.is_v4() ? 536 : 1220;  // MUST-15
-  c.peer_mss = std::max(options.mss.value_or(absent), kMssFloor);
+  c.peer_mss = peer_mss(options, c.remote.address);
   refresh_mss(c);
 }
 
@@ -132,10 +84,7 @@ bool Machine::on_syn_received_syn(Connection& c, Segment& segment) noexcept {
 
 // False: the segment goes no further.
 bool Machine::on_syn_received_ack(Connection& c, const Segment& segment) noexcept {
-  if (segment.ack != c.snd_nxt) {
-    refuse(segment, c.local.address, c.remote.address);
-    return false;
-  }
+  if (segment.ack != c.snd_nxt && !is_earlier_cookie(c, segment)) return false;
   Listener* listener = c.listener;
   c.snd_una = segment.ack;
   c.state = TcpState::established;  // the owner may already send when it hears of it
@@ -144,7 +93,7 @@ bool Machine::on_syn_received_ack(Connection& c, const Segment& segment) noexcep
     if (!c.released) c.owner = owner;
     if (c.state == TcpState::closed) return false;  // aborted inside, or the listener closed
     if (owner == nullptr) {  // accept queue full: as if the ACK had been lost (T-15)
-      counters_.limit_accept_queue.add();
+      counters_.accept_full_ack.add();
       c.state = TcpState::syn_received;
       c.snd_una = c.iss;
       return false;
@@ -155,6 +104,7 @@ bool Machine::on_syn_received_ack(Connection& c, const Segment& segment) noexcep
       --half_open_;
     }
     counters_.passive_opens.add();
+    if (c.by_cookie) counters_.cookie_accepted.add();
   } else {
     c.tell_connected = true;
   }
@@ -165,9 +115,10 @@ bool Machine::on_syn_received_ack(Connection& c, const Segment& segment) noexcep
 void Machine::become_established(Connection& c, const Segment& segment) noexcept {
   counters_.established.add();
   c.state = TcpState::established;
-  // Karn: a SYN that was sent again gives no sample, unless its timestamp tells which it was.
+  // Karn: a SYN that was sent again gives no sample, unless its timestamp tells which it was. When a
+  // cookie was sent is not known.
   if (c.retries == 0) {
-    c.rtt.sample(now() - c.syn_sent_ns);
+    if (!c.by_cookie) c.rtt.sample(now() - c.syn_sent_ns);
     c.congestion.start(c.mss);
   } else {
     c.rtt.syn_was_lost();

@@ -1,7 +1,7 @@
 // The machine behind tcp::Layer: all connections of a shard and what happens to them.
 //
 // How a segment passes: receive() [arrival.cc] parses it and finds whom it is for; then, by state,
-// handshake.cc or on_segment() with the checks of RFC 9293 3.10.7.4 in their order: sequence, RST,
+// listen.cc, handshake.cc or on_segment() with the checks of RFC 9293 3.10.7.4 in their order: sequence, RST,
 // SYN, ACK [ack.cc], text and FIN [receive.cc]. Nothing is sent from inside but retransmissions and
 // duplicate ACKs: what else there is to send is noted, and end_of_burst() sends it once [send.cc,
 // output.cc]. The owner is told last, by unpin(), when no code of ours holds on to the state.
@@ -17,6 +17,7 @@
 #include "tcp/connection.hpp"
 #include "tcp/limits.hpp"
 #include "tcp/segment.hpp"
+#include "tcp/syn_cookie.hpp"
 #include "tcp/table.hpp"
 
 namespace nobounce::tcp {
@@ -47,8 +48,11 @@ struct MachineCounters {
   Counter active_opens, passive_opens, established, resets_in, resets_out;
   Counter bad_header, bad_checksum, no_listener, not_unicast, no_ack_flag, paws, no_timestamp;
   Counter unacceptable, challenge_acks, challenge_suppressed, ack_invalid, out_of_order, duplicate;
-  Counter limit_connections, limit_listeners, limit_half_open, limit_accept_queue,
-      limit_out_of_order, limit_receive_queue, limit_time_wait, limit_orphans, limit_resets;
+  Counter limit_connections, limit_listeners, limit_half_open, limit_out_of_order,
+      limit_receive_queue, limit_time_wait, limit_orphans, limit_resets;
+  Counter accept_full_syn, accept_full_ack, accept_full_cookie;
+  Counter cookie_sent, cookie_accepted, cookie_unasked, cookie_forged, cookie_expired,
+      cookie_misplaced;
   Counter no_packet, blocked, no_route, too_big;
   Counter zero_window_probes, keepalive_probes, path_mtu_lowered, black_hole_guesses, icmp_ignored,
       timed_out;
@@ -100,6 +104,7 @@ class Machine {
 
  private:
   enum class Force : uint8_t { no, yes };
+  enum class Admission : uint8_t { queue, cookie, drop };  // of a SYN
 
   // ---- machine.cc: life of the objects ----
   Connection* make_connection(const Endpoint& local, const Endpoint& remote) noexcept;
@@ -115,6 +120,14 @@ class Machine {
 
   // ---- open.cc ----
   void init_sequence(Connection& c, Seq at_least) noexcept;
+  void start_sequence(Connection& c, Seq iss) noexcept;
+  [[nodiscard]] uint32_t timestamp_offset(const Endpoint& local,
+                                          const Endpoint& remote) const noexcept;
+  [[nodiscard]] static uint8_t our_scale(const ConnectionOptions& options) noexcept;
+  [[nodiscard]] static uint16_t syn_window(const ConnectionOptions& options) noexcept;
+  [[nodiscard]] uint16_t our_mss(const IpAddress& remote) const noexcept;
+  [[nodiscard]] static uint16_t peer_mss(const wire::TcpOptions& options,
+                                         const IpAddress& remote) noexcept;
   std::expected<uint16_t, std::errc> choose_port(const IpAddress& local,
                                                  const Endpoint& remote) noexcept;
   void open_window(Connection& c) noexcept;
@@ -129,15 +142,33 @@ class Machine {
   void on_time_wait(Connection& c, const Segment& segment) noexcept;
   [[nodiscard]] bool reopens(const Connection& c, const Segment& segment) const noexcept;
 
+  // ---- listen.cc ----
+  [[nodiscard]] Admission admit(Listener& listener) noexcept;
+  void on_listen(Listener& listener, Segment& segment, const Endpoint& local,
+                 const Endpoint& remote, Seq isn_at_least) noexcept;
+  Connection* make_half_open(Listener& listener, const Endpoint& local,
+                             const Endpoint& remote) noexcept;
+  void take_syn(Connection& c, Seq irs, uint16_t window, const wire::TcpOptions& options) noexcept;
+  void send_cookie(Listener& listener, const Segment& segment, const Endpoint& local,
+                   const Endpoint& remote) noexcept;
+  [[nodiscard]] std::expected<CookieFields, CookieRefusal> judge_cookie(
+      const Listener& listener, const Segment& segment, const Endpoint& local,
+      const Endpoint& remote) noexcept;
+  void on_cookie(Listener& listener, Segment& segment, const Endpoint& local,
+                 const Endpoint& remote) noexcept;
+  void take_cookie(Connection& c, const Segment& segment, const CookieFields& fields) noexcept;
+  [[nodiscard]] bool is_earlier_cookie(Connection& c, const Segment& segment) noexcept;
+  // Half-open connections leave as many objects to established ones.
+  [[nodiscard]] size_t half_open_max() const noexcept {
+    return std::max<size_t>(options_.connections_max / 2, 1);
+  }
+
   // ---- handshake.cc ----
-  void on_listen(Listener& listener, const Segment& segment, const ip::Ingress& ingress,
-                 Seq isn_at_least) noexcept;
   void on_syn_sent(Connection& c, Segment& segment) noexcept;
   [[nodiscard]] bool on_syn_received_syn(Connection& c, Segment& segment) noexcept;
   [[nodiscard]] bool on_syn_received_ack(Connection& c, const Segment& segment) noexcept;
   void adopt_options(Connection& c, const wire::TcpOptions& options) noexcept;
   void become_established(Connection& c, const Segment& segment) noexcept;
-  [[nodiscard]] bool make_room_half_open(Listener& listener) noexcept;
 
   // ---- ack.cc ----
   [[nodiscard]] bool on_ack(Connection& c, const Segment& segment) noexcept;
@@ -212,15 +243,15 @@ class Machine {
   void enter_time_wait(Connection& c) noexcept;
   void reset_and_forget(Connection& c) noexcept;
 
-  [[nodiscard]] uint32_t timestamp(const Connection& c) const noexcept {
-    return static_cast<uint32_t>(now() / kNsPerMs) + c.ts_offset;
+  [[nodiscard]] uint32_t timestamp(uint32_t offset) const noexcept {
+    return static_cast<uint32_t>(now() / kNsPerMs) + offset;
   }
 
   ShardContext& context_;
   ip::Layer& ip_;
   LayerOptions options_;
   MachineCounters counters_;
-  SipKey isn_key_, timestamp_key_;
+  SipKey isn_key_, timestamp_key_, cookie_key_;
   ObjectPool<Connection> connections_;
   ObjectPool<Listener> listeners_;
   ConnectionTable table_;

@@ -12,13 +12,6 @@ constexpr uint16_t kPortLast = 60999;
 constexpr uint32_t kPorts = kPortLast - kPortFirst + 1;
 constexpr uint64_t kIsnTickNs = 4000;  // RFC 9293 3.4.1
 
-// The smallest shift with which the whole buffer can be announced.
-uint8_t scale_for(uint32_t receive_buffer) noexcept {
-  uint8_t shift = 0;
-  while (shift < wire::kTcpWindowScaleMax && (uint64_t{0xffff} << shift) < receive_buffer) ++shift;
-  return shift;
-}
-
 size_t ip_header_bytes(const IpAddress& address) noexcept { return address.is_v4() ? 20 : 40; }
 
 ConnectionOptions sane(ConnectionOptions options) noexcept {
@@ -47,18 +40,55 @@ std::expected<uint16_t, std::errc> Machine::choose_port(const IpAddress& local,
 void Machine::init_sequence(Connection& c, Seq at_least) noexcept {
   const auto clock = static_cast<uint32_t>(now() / kIsnTickNs);
   const auto prf = static_cast<uint32_t>(tuple_hash(isn_key_, c.local, c.remote));
-  c.iss = options_.fixed_isn ? Seq(*options_.fixed_isn) : Seq(clock + prf);
+  Seq iss = options_.fixed_isn ? Seq(*options_.fixed_isn) : Seq(clock + prf);
   // In place of an older connection that is still in TIME-WAIT: above all it has sent.
-  if (at_least != Seq() && c.iss < at_least) c.iss = at_least;
-  c.ts_offset = static_cast<uint32_t>(tuple_hash(timestamp_key_, c.local, c.remote));
+  if (at_least != Seq() && iss < at_least) iss = at_least;
+  start_sequence(c, iss);
+}
+
+void Machine::start_sequence(Connection& c, Seq iss) noexcept {
+  c.iss = iss;
+  c.ts_offset = timestamp_offset(c.local, c.remote);
   c.snd_una = c.snd_nxt = c.resend_nxt = c.recover = c.rtt_next = c.iss;
-  c.rcv_shift = scale_for(c.options.receive_buffer);
+  c.rcv_shift = our_scale(c.options);
+}
+
+uint32_t Machine::timestamp_offset(const Endpoint& local, const Endpoint& remote) const noexcept {
+  return static_cast<uint32_t>(tuple_hash(timestamp_key_, local, remote));
+}
+
+// ---- what a SYN offers, ours and the peer's -----------------------------------------------------
+
+// The smallest shift with which the whole buffer can be announced.
+uint8_t Machine::our_scale(const ConnectionOptions& options) noexcept {
+  uint8_t shift = 0;
+  while (shift < wire::kTcpWindowScaleMax && (uint64_t{0xffff} << shift) < options.receive_buffer) {
+    ++shift;
+  }
+  return shift;
+}
+
+// Never scaled (T-4).
+uint16_t Machine::syn_window(const ConnectionOptions& options) noexcept {
+  return static_cast<uint16_t>(std::min<uint32_t>(0xffff, options.receive_buffer));
+}
+
+// What we can receive, whatever the path takes (T-52); not reduced by options (MUST-67).
+uint16_t Machine::our_mss(const IpAddress& remote) const noexcept {
+  const size_t headers = ip_header_bytes(remote) + wire::kTcpHeaderSize;
+  const size_t mtu = ip_.device().mtu();
+  return static_cast<uint16_t>(mtu > headers ? mtu - headers : kMssFloor);
+}
+
+uint16_t Machine::peer_mss(const wire::TcpOptions& options, const IpAddress& remote) noexcept {
+  const uint16_t absent = remote.is_v4() ? 536 : 1220;  // MUST-15
+  return std::max(options.mss.value_or(absent), kMssFloor);
 }
 
 // The peer's SYN is here: the window we announce in ours is unscaled (T-4).
 void Machine::open_window(Connection& c) noexcept {
   c.rcv_nxt = c.last_ack_sent = c.irs + 1;
-  c.rcv_adv = c.rcv_nxt + std::min<uint32_t>(0xffff, c.options.receive_buffer);
+  c.rcv_adv = c.rcv_nxt + syn_window(c.options);
 }
 
 void Machine::refresh_mss(Connection& c) noexcept {
@@ -134,8 +164,7 @@ std::expected<Listener*, std::errc> Machine::listen(const Endpoint& local, uint3
     return std::unexpected(std::errc::no_buffer_space);
   }
   listener->local = at;
-  listener->backlog =
-      std::clamp<size_t>(backlog, 1, std::max<size_t>(options_.connections_max / 2, 1));
+  listener->backlog = std::clamp<size_t>(backlog, 1, half_open_max());
   listener->owner = &owner;
   listener->options = sane(options);
   listener_table_.insert(*listener);

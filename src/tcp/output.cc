@@ -59,10 +59,10 @@ bool Machine::transmit(Connection& c, PacketPtr packet, wire::TcpHeader& header)
   header.destination_port = c.remote.port;
   if ((header.flags & wire::kTcpAck) != 0) header.acknowledgement = c.rcv_nxt.value();
   if (syn) {
-    header.window = static_cast<uint16_t>(std::min<uint32_t>(0xffff, c.options.receive_buffer));
+    header.window = syn_window(c.options);
   } else {
     header.window = advertise(c);
-    if (c.timestamps) header.options.timestamps = {timestamp(c), c.ts_recent};
+    if (c.timestamps) header.options.timestamps = {timestamp(c.ts_offset), c.ts_recent};
   }
   const size_t packet_bytes = packet->payload_size();
   switch (send_down(std::move(packet), header, c.local.address, c.remote.address)) {
@@ -162,18 +162,16 @@ bool Machine::send_syn(Connection& c) noexcept {
     return false;
   }
   const bool answer = c.state == TcpState::syn_received;
-  const size_t headers = (c.remote.address.is_v4() ? 20 : 40) + wire::kTcpHeaderSize;
-  const size_t mtu = ip_.device().mtu();  // what we can receive, whatever the path takes (T-52)
   wire::TcpHeader header;
   header.sequence = c.iss.value();
   header.flags = answer ? wire::kTcpSyn | wire::kTcpAck : wire::kTcpSyn;
-  header.options.mss = static_cast<uint16_t>(mtu > headers ? mtu - headers : kMssFloor);
+  header.options.mss = our_mss(c.remote.address);
   header.options.sack_permitted = !answer || c.sack;
   if (!answer || c.peer_scales) header.options.window_scale = c.rcv_shift;
   if (!answer) {
-    header.options.timestamps = {timestamp(c), 0};
+    header.options.timestamps = {timestamp(c.ts_offset), 0};
   } else if (c.timestamps) {
-    header.options.timestamps = {timestamp(c), c.ts_recent};
+    header.options.timestamps = {timestamp(c.ts_offset), c.ts_recent};
   }
   return transmit(c, std::move(packet), header);
 }

@@ -54,6 +54,9 @@ class Owner {
 
 class ListenerOwner {
  public:
+  // Is there room in the accept queue? While not, SYNs and cookies' ACKs are dropped; peers try
+  // again. Asked once a SYN: cheap, no calls into the layer.
+  virtual bool has_room() noexcept { return true; }
   // A handshake completed. Returns the new connection's owner, or null when the accept queue is
   // full: the final ACK is then dropped and the connection stays half-open (T-15).
   virtual Owner* on_accept(Connection& connection) noexcept = 0;
@@ -109,6 +112,7 @@ class Layer final : public ip::Transport {
   [[nodiscard]] std::expected<Connection*, std::errc> connect(
       const Endpoint& local, const Endpoint& remote, Owner& owner,
       const ConnectionOptions& options) noexcept;
+  // `backlog`: half-open connections at most; past that, SYNs are answered with cookies (T-15).
   [[nodiscard]] std::expected<Listener*, std::errc> listen(
       const Endpoint& local, uint32_t backlog, ListenerOwner& owner,
       const ConnectionOptions& options) noexcept;

@@ -242,23 +242,6 @@ TEST(TcpOpen, C057_challenge_ack_in_syn_sent_leads_to_rst_and_immediate_syn) {
   EXPECT_TRUE(script.quiet());
 }
 
-TEST(TcpOpen, T15_full_accept_queue_drops_the_final_ack_and_keeps_half_open) {
-  Script script;
-  script.listen();
-  script.acceptor.full = true;
-  script.send_raw(kTcpSyn, script.options.peer_isn, 0);
-  script.our_isn = script.out().header.sequence;
-  script.in(kA, 1, 1);
-  EXPECT_TRUE(script.quiet());
-  EXPECT_EQ(script.acceptor.asked, 1);
-  EXPECT_EQ(script.count("tcp.limit.accept_queue"), 1U);
-  script.acceptor.full = false;
-  script.in(kA, 1, 1, {.payload = 5});  // the peer believes in it and sends
-  script.connection = script.acceptor.connection;
-  ASSERT_NE(script.connection, nullptr);
-  EXPECT_EQ(script.read(), 5U);
-}
-
 TEST(TcpOpen, T16_syn_ack_retries_and_duplicate_syn) {
   Script script;
   script.listen();
@@ -437,6 +420,10 @@ TEST_F(TcpFlood, C057_T15_memory_is_flat_and_an_honest_client_gets_through) {
   EXPECT_EQ(resets, 0U);
   EXPECT_GE(script.count("tcp.limit.half_open"), kSyns - 2 * kBacklog);
   EXPECT_EQ(script.count("tcp.established"), honest);
+  // No half-open connection was let go, so every client, honest or not, was answered by a cookie.
+  EXPECT_EQ(script.count("tcp.cookie.accepted"), honest);
+  EXPECT_EQ(script.count("tcp.cookie.sent"), script.count("tcp.limit.half_open"));
+  EXPECT_EQ(script.tcp->connections(), kBacklog);
   if (resident) {
     EXPECT_LT(resident_bytes().value(), *resident + (1 << 20));
   }

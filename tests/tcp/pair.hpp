@@ -127,6 +127,8 @@ class Stream final : public tcp::Owner {
 class Acceptor final : public tcp::ListenerOwner {
  public:
   std::function<tcp::Owner*(tcp::Connection&)> accept;
+  std::function<bool()> room;
+  bool has_room() noexcept override { return room ? room() : true; }
   tcp::Owner* on_accept(tcp::Connection& connection) noexcept override {
     return accept ? accept(connection) : nullptr;
   }

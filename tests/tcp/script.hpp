@@ -69,6 +69,7 @@ class Recorder final : public tcp::Owner {
 
 class RecordingAcceptor final : public tcp::ListenerOwner {
  public:
+  bool has_room() noexcept override { return !full; }
   tcp::Owner* on_accept(tcp::Connection& accepted) noexcept override {
     ++asked;
     if (full) return nullptr;
