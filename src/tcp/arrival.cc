@@ -27,15 +27,16 @@ void Machine::receive(PacketPtr packet, const ip::Ingress& ingress) noexcept {
   Segment& segment = *parsed;
   const Endpoint local{ingress.destination, segment.destination_port};
   const Endpoint remote{ingress.source, segment.source_port};
+  Connection* c = table_.find(local, remote);
+  if (c != nullptr && (c->state != TcpState::time_wait || !reopens(*c, segment))) {
+    pin(*c);
+    on_segment(*c, segment);
+    unpin(*c);
+    return;
+  }
   Listener* listener = remote.port != 0 ? listener_table_.find(local) : nullptr;
   Seq isn_at_least;
-  if (Connection* c = table_.find(local, remote)) {
-    if (c->state != TcpState::time_wait || !reopens(*c, segment)) {
-      pin(*c);
-      on_segment(*c, segment);
-      unpin(*c);
-      return;
-    }
+  if (c != nullptr) {
     // T-58: a new life of the same pair, from the queue or not at all. A cookie's number may lie
     // below what the old one has sent, so without room the old one rests on.
     if (listener != nullptr && admit(*listener) != Admission::queue) return;

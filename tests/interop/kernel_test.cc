@@ -255,6 +255,37 @@ TEST(KernelChurnTest, C013_C078_ten_thousand_short_connections) {
   });
 }
 
+TEST(KernelChurnTest, T15_a_full_backlog_is_waited_out) {
+  in_namespace([](Host& host) {
+    KernelFixture fixture(host);
+    auto listener = fixture.stack->tcp_listen({kGuest, 7002}, 4);
+    ASSERT_TRUE(listener);
+    std::vector<std::jthread> clients;
+    std::atomic<int> served{0};
+    for (int i = 0; i < 16; ++i) {
+      clients.emplace_back([&] {
+        const UniqueFd theirs = kernel_connect(7002);
+        char byte = 7;
+        if (theirs.is_open() && ::send(theirs.get(), &byte, 1, MSG_NOSIGNAL) == 1 &&
+            ::recv(theirs.get(), &byte, 1, 0) == 1) {
+          ++served;
+        }
+      });
+    }
+    for (int i = 0; i < 16; ++i) {
+      auto ours = listener->accept(20s);
+      ASSERT_TRUE(ours) << i;
+      limit_waiting(*ours);
+      std::array<std::byte, 1> byte{};
+      const auto got = ours->recv(byte);
+      ASSERT_TRUE(got && *got == 1) << i;
+      ASSERT_TRUE(ours->send(byte));
+    }
+    clients.clear();
+    EXPECT_EQ(served, 16);
+  });
+}
+
 // ---- below TCP ----------------------------------------------------------------------------------
 
 TEST(KernelPacketsTest, N4_ping_of_every_size_up_to_the_mtu) {
