@@ -7,11 +7,13 @@
 //
 // open() creates the shared region, connects to the device and starts the I/O thread. Everything
 // that can go wrong with the set-up is said by open(); afterwards a device that breaks the rules or
-// goes away shows as network_down on every socket within a second.
+// goes away shows as network_down on every socket within a second, unless it is to be waited for
+// (OnDisconnect).
 //
 // Threads: all calls from any thread; with Drive::inline_drive from one thread at a time, which
 // must call poll() (blocking socket calls do so by themselves).
-// Cost: open() touches all memory it will ever use; nothing allocates on the I/O thread afterwards.
+// Cost: open() touches all memory it will ever use; nothing allocates on the I/O thread afterwards
+// (when a device that is waited for comes back, a thread of its own does).
 #pragma once
 
 #include <cstdint>
@@ -36,6 +38,14 @@ enum class Drive : uint8_t {
   inline_drive,  // the application's thread, by poll()
 };
 
+enum class OnDisconnect : uint8_t {
+  fail,  // sockets get network_down within a second
+  // Sockets stay, the link is down until the device is back: tried for as long as it takes. What was on
+  // its way is lost, as on any wire. A device that comes back with less than it had is refused, and one
+  // that breaks the rules is not waited for: then as with `fail`.
+  wait,
+};
+
 struct StackOptions {
   std::string net;   // "vhost-user:PATH"; ",server" waits for the back-end
   IpPrefix address;  // "10.77.0.2/24"
@@ -54,6 +64,7 @@ struct StackOptions {
   uint32_t send_buffer = 4 << 20;  // bytes a TCP socket
   uint32_t receive_buffer = 4 << 20;
   size_t connections_max = 4096;
+  OnDisconnect on_disconnect = OnDisconnect::fail;  // once open() has succeeded
   // The device must take the first frame within that time, or open() fails: it may not map the shared
   // region (C126). 0: not looked at, for a back-end that begins to serve later.
   uint64_t first_frame_ns = 5'000'000'000;
@@ -100,7 +111,7 @@ class Stack {
   // Inline drive: runs rounds until there was work, or until the time-out. False on time-out.
   bool poll(Timeout timeout);
 
-  // Why the interface is down: "device broken: ...". Nothing while all is well.
+  // Why the interface is down: "device virtio0: ...". Nothing while all is well.
   [[nodiscard]] std::optional<std::string> failure() const;
   [[nodiscard]] std::vector<CounterValue> counters() const;
   [[nodiscard]] uint64_t counter(const std::string& name) const;  // 0 when there is none

@@ -22,6 +22,12 @@ std::optional<std::string> parse_net(std::string_view text) {
   return std::string(text);
 }
 
+std::optional<OnDisconnect> parse_on_disconnect(std::string_view text) {
+  if (text == "wait") return OnDisconnect::wait;
+  if (text == "fail") return OnDisconnect::fail;
+  return {};
+}
+
 std::optional<std::string> parse_text(std::string_view text) {
   if (text.empty()) return {};
   return std::string(text);
@@ -57,6 +63,9 @@ void add_guest_options(CLI::App& command, GuestOptions& options) {
             "bounce|nocopy", "payload born in shared memory, or copied through swiotlb");
   add_value(command, "--capture", stack.capture, parse_text, "the name of a file", "FILE",
             "write all frames to a pcapng file, from private copies");
+  add_value(command, "--on-disconnect", stack.on_disconnect, parse_on_disconnect,
+            "one of wait, fail", "wait|fail",
+            "when the back-end goes: wait for it and keep all connections, or fail (default)");
   add_config(command, options.config);
 }
 

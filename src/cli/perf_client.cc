@@ -74,6 +74,13 @@ struct Transfer {
   [[nodiscard]] std::unexpected<Error> failed(const char* what, std::errc code) const {
     return std::unexpected(socket_error(stack, fmt::format("{} {}", what, peer), code));
   }
+  // Nothing has moved for too long, and not because the device is waited for.
+  [[nodiscard]] bool has_stalled(Limit& limit, uint64_t now_ns) const {
+    if (!limit.is_quiet(now_ns)) return false;
+    if (stack.counter("reconnect.waiting") == 0) return true;
+    limit.moved(now_ns);
+    return false;
+  }
 };
 
 // All of the piece, as far as time allows. Returns what was taken.
@@ -87,7 +94,7 @@ Result<uint64_t> send_piece(const Transfer& transfer, Bytes piece, Limit& limit)
       limit.moved(now_ns);
     } else if (!is_pause(sent.error())) {
       return transfer.failed("send to", sent.error());
-    } else if (limit.is_quiet(now_ns)) {
+    } else if (transfer.has_stalled(limit, now_ns)) {
       return stalled("send to " + transfer.peer);
     }
     if (limit.is_reached(0, now_ns)) break;
@@ -104,7 +111,9 @@ Result<void> await_end(const Transfer& transfer, Limit& limit) {
     if (got && *got == 0) return {};
     if (!got && !is_pause(got.error())) return transfer.failed("await the end from", got.error());
     if (limit.is_cut(limit.now_ns())) return {};
-    if (limit.is_quiet(limit.now_ns())) return stalled("await the end from " + transfer.peer);
+    if (transfer.has_stalled(limit, limit.now_ns())) {
+      return stalled("await the end from " + transfer.peer);
+    }
   }
 }
 
@@ -127,7 +136,7 @@ Result<std::optional<Bytes>> receive_piece(const Transfer& transfer, Rotation& b
     return Bytes(piece).first(*got);
   }
   if (!is_pause(got.error())) return transfer.failed("receive from", got.error());
-  if (limit.is_quiet(now_ns)) return stalled("receive from " + transfer.peer);
+  if (transfer.has_stalled(limit, now_ns)) return stalled("receive from " + transfer.peer);
   return std::nullopt;
 }
 

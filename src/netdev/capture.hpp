@@ -50,6 +50,9 @@ class CaptureDevice final : public NetDevice {
   [[nodiscard]] uint16_t queue_pairs() const noexcept override { return inner_->queue_pairs(); }
   [[nodiscard]] bool link_up() const noexcept override { return inner_->link_up(); }
   [[nodiscard]] bool is_broken() const noexcept override { return inner_->is_broken(); }
+  [[nodiscard]] const char* broken_reason() const noexcept override {
+    return inner_->broken_reason();
+  }
   [[nodiscard]] NetDevice* leaf() noexcept override { return inner_->leaf(); }
   [[nodiscard]] DmaDevice* dma() noexcept override { return inner_->dma(); }
   size_t transmit(uint16_t queue, PacketBurst& burst) noexcept override;

@@ -72,6 +72,8 @@ class NetDevice {
   [[nodiscard]] virtual bool link_up() const noexcept = 0;
   // Latched: the device broke the rules, or is gone. Sockets get errors; nothing is sent any more.
   [[nodiscard]] virtual bool is_broken() const noexcept = 0;
+  // Why, once it is broken; null when there is nothing to say. Valid while the device lives.
+  [[nodiscard]] virtual const char* broken_reason() const noexcept { return nullptr; }
   // The device that performs DMA for packets sent here, and how it maps; null when none does.
   [[nodiscard]] virtual NetDevice* leaf() noexcept { return this; }
   [[nodiscard]] virtual DmaDevice* dma() noexcept { return nullptr; }

@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kSubmissionsPerRound = 256;  // of one ring: bounds a round (TM-13)
 constexpr uint64_t kAccountRounds = 1024;
+constexpr uint64_t kLinkGapNs = kNsPerSecond;  // between two announcements of a link (TM-32)
 
 // Every timer of the shard: TCP's, one a neighbour and its queue, ICMP and UDP housekeeping.
 constexpr size_t timers_max(const ShardOptions& options) {
@@ -98,6 +99,7 @@ size_t Shard::round() noexcept {
   context_.now_ns = context_.clock.now_ns();
   starved_ = false;
   size_t work = receive();
+  look_at_link();
   work += timers_.poll(context_.now_ns);
   work += drain_submissions();
   work += run_calls();
@@ -107,7 +109,9 @@ size_t Shard::round() noexcept {
   work += wake_sockets();
   counters_->rounds.add();
   if (device_->is_broken()) {
-    shut_down(fmt::format("device {} is broken or gone", device_->name()));
+    const char* reason = device_->broken_reason();
+    shut_down(fmt::format("device {}: {}", device_->name(),
+                          reason != nullptr ? reason : "it is broken or gone"));
     return 1;
   }
   return work;
@@ -154,6 +158,22 @@ size_t Shard::run_calls() noexcept {
     ++done;
   }
   return done;
+}
+
+// A link that flaps is down for the layers until a second has passed (TM-32).
+void Shard::look_at_link() noexcept {
+  const bool up = device_->link_up();
+  if (up == link_up_) return;
+  if (!up) {
+    link_up_ = false;
+    tcp_->link_down();
+    return;
+  }
+  if (link_came_up_ns_ != 0 && context_.now_ns - link_came_up_ns_ < kLinkGapNs) return;
+  link_up_ = true;
+  link_came_up_ns_ = context_.now_ns;
+  ip_->announce();
+  tcp_->link_up();
 }
 
 size_t Shard::drain_submissions() noexcept {

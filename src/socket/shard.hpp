@@ -2,6 +2,7 @@
 //
 // One round, in this order:
 //   receive burst -> ip -> tcp/udp -> end of burst (held ACKs)
+//   the link, when it went down or came back: address announced, connections resume
 //   timers that are due
 //   submissions of all application threads, bounded a round
 //   control calls
@@ -128,6 +129,7 @@ class Shard {
   struct Counters;
 
   size_t receive() noexcept;
+  void look_at_link() noexcept;
   size_t run_calls() noexcept;
   void take_calls() noexcept;
   size_t drain_submissions() noexcept;
@@ -166,6 +168,8 @@ class Shard {
   List<SocketCore, NewsHook> news_;
   List<TcpCore, PushHook> to_push_;
   PacketBurst burst_;
+  bool link_up_ = true;  // as the layers were told
+  uint64_t link_came_up_ns_ = 0;
   bool starved_ = false;  // a send waits for packets to come back
   bool leaving_ = false;
   Counter linger_over_;  // the time was up before all was acknowledged

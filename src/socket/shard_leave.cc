@@ -26,10 +26,10 @@ void Shard::leave() noexcept {
     SubmissionQueue& queue = submissions_.at(i);
     queue.owed = queue.applied + queue.ring.size();
   }
-  const auto seen_through = [this]() noexcept { return is_seen_through(); };
-  if (!drive_until(clock.now_ns() + options_.linger_ns, seen_through)) {
-    linger_over_.add();
-  }
+  // Over a link that is down nothing is, and nobody knows for how long.
+  const auto seen_through = [this]() noexcept { return !device_->link_up() || is_seen_through(); };
+  (void)drive_until(clock.now_ns() + options_.linger_ns, seen_through);
+  if (!is_down() && !is_seen_through()) linger_over_.add();
   if (!is_down()) {
     tcp_->reset_all();
     ip_->flush();

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "socket/composition.hpp"
+#include "virtio/reconnecting_device.hpp"
 #include "virtio/vhost_user/front_end.hpp"
 #include "virtio/virtio_net.hpp"
 
@@ -59,6 +60,47 @@ Result<virtio::vhost_user::FrontEndOptions> parse_net(const std::string& net) {
   return options;
 }
 
+// What it takes to open the device, the first time and again. Regions, pools and contexts outlive it.
+struct DeviceMaker {
+  virtio::vhost_user::FrontEndOptions front_end;
+  virtio::VirtioNetOptions net;
+  SharedRegion& region;
+  DmaDevice& dma;
+  ShardContext& context;
+  virtio::RingMemory memory{};  // of all that are opened one after the other
+
+  Result<std::unique_ptr<virtio::VirtioNet>> open(virtio::RingMemory* keep) {
+    auto transport = virtio::vhost_user::connect(front_end);
+    if (!transport) return std::unexpected(transport.error());
+    ShardContext* const contexts[] = {&context};
+    return virtio::VirtioNet::open(std::move(*transport), region, dma, contexts, net, keep);
+  }
+};
+
+Result<std::unique_ptr<NetDevice>> open_waiting(std::unique_ptr<DeviceMaker> maker) {
+  maker->net.when_gone = "waiting for it to come back";
+  auto first = maker->open(&maker->memory);
+  if (!first) return std::unexpected(first.error());
+  // A server listens while it waits; a client looks whether somebody is there, at the given pace.
+  const bool listens = maker->front_end.role == virtio::vhost_user::Role::server;
+  maker->front_end.connect_max_ns = listens ? 3 * kNsPerSecond : 0;
+  maker->front_end.mtu = (*first)->mtu();
+  maker->net.in_use = (*first)->in_use();
+  maker->net.name = (*first)->name();
+  ShardContext& context = maker->context;
+  auto reconnector = virtio::Reconnector::create(
+      [maker = std::move(maker)](int cancel_fd) {
+        maker->front_end.cancel_fd = cancel_fd;
+        return maker->open(&maker->memory);
+      },
+      (*first)->name(), context.clock, context.counters);
+  if (!reconnector) return std::unexpected(reconnector.error());
+  auto device = virtio::ReconnectingDevice::create(std::move(*first), std::move(*reconnector),
+                                                   context.clock, context.counters);
+  if (!device) return std::unexpected(device.error());
+  return std::unique_ptr<NetDevice>(std::move(*device));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Stack>> Stack::open(const StackOptions& options) {
@@ -79,10 +121,11 @@ Result<std::unique_ptr<Stack>> Stack::open(const StackOptions& options) {
   // The device last: a wrong set-up is told without touching the back-end.
   DeviceFactory factory =
       [&](std::span<ShardContext* const> contexts) -> Result<std::unique_ptr<NetDevice>> {
-    auto transport = virtio::vhost_user::connect(*front_end);
-    if (!transport) return std::unexpected(transport.error());
-    auto device =
-        virtio::VirtioNet::open(std::move(*transport), *core.region, *core.dma, contexts, net);
+    DeviceMaker maker{*front_end, net, *core.region, *core.dma, *contexts[0]};
+    if (options.on_disconnect == OnDisconnect::wait) {
+      return open_waiting(std::make_unique<DeviceMaker>(std::move(maker)));
+    }
+    auto device = maker.open(nullptr);
     if (!device) return std::unexpected(device.error());
     return std::unique_ptr<NetDevice>(std::move(*device));
   };

@@ -45,6 +45,8 @@ void Layer::abort(Connection& connection) noexcept { state_->abort(connection); 
 bool Layer::is_draining() noexcept { return state_->is_draining(); }
 void Layer::reset_all() noexcept { state_->reset_all(); }
 void Layer::fail_all(std::errc reason) noexcept { state_->fail_all(reason); }
+void Layer::link_down() noexcept { state_->link_down(); }
+void Layer::link_up() noexcept { state_->link_up(); }
 void Layer::set_options(Connection& connection, const ConnectionOptions& options) noexcept {
   state_->set_options(connection, options);
 }

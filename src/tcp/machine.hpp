@@ -96,6 +96,8 @@ class Machine {
   void icmp_error(const ip::IcmpError& error) noexcept;
   void transmit_ready() noexcept;
   void end_of_burst() noexcept;
+  void link_down() noexcept { link_is_up_ = false; }
+  void link_up() noexcept;
 
   // ---- timers.cc: what fires ----
   void on_send_timer(Connection& c) noexcept;
@@ -205,6 +207,7 @@ class Machine {
   [[nodiscard]] uint32_t sendable(Connection& c, uint32_t payload, Force force) noexcept;
   [[nodiscard]] uint32_t congestion_room(const Connection& c, uint32_t flight) const noexcept;
   [[nodiscard]] uint32_t packet_payload_max(const Connection& c) const noexcept;
+  static void send_all_again(Connection& c) noexcept;
   void arm_send_timer(Connection& c) noexcept;
   void restart_retransmit_timer(Connection& c) noexcept;
 
@@ -235,6 +238,10 @@ class Machine {
   void arm_life_timer(Connection& c) noexcept;
   void on_keepalive(Connection& c) noexcept;
 
+  // ---- link.cc ----
+  void resume(Connection& c) noexcept;
+  void wait_for_link(Connection& c, SendTimer kind) noexcept;
+
   // ---- icmp.cc ----
   void on_path_mtu(Connection& c, uint16_t next_hop_mtu) noexcept;
   void guess_black_hole(Connection& c) noexcept;
@@ -260,6 +267,7 @@ class Machine {
   List<Connection, WorkHook> work_;
   List<Connection, BlockedHook> blocked_;
   List<Connection, AgeHook> time_wait_;  // oldest first
+  bool link_is_up_ = true;
   size_t half_open_ = 0;
   size_t orphans_ = 0;
   TokenBucket resets_{kResetsPerSecond};

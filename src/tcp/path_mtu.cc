@@ -36,11 +36,7 @@ void Machine::on_path_mtu(Connection& c, uint16_t next_hop_mtu) noexcept {
   c.path_mtu = mtu;
   c.path_mtu_until_ns = now() + kPathMtuAgeNs;
   refresh_mss(c);
-  c.in_recovery = false;
-  c.dup_acks = 0;
-  c.recover = c.rtt_next = c.snd_nxt;
-  c.resend_nxt = c.snd_una;
-  c.resend_cursor = nullptr;
+  send_all_again(c);
   c.needs_output = true;
   note_work(c);
 }

@@ -104,6 +104,15 @@ uint32_t Machine::congestion_room(const Connection& c, uint32_t flight) const no
   return window > flight ? static_cast<uint32_t>(window - flight) : 0;
 }
 
+// Nothing outstanding is on its way any more.
+void Machine::send_all_again(Connection& c) noexcept {
+  c.in_recovery = false;
+  c.dup_acks = 0;
+  c.recover = c.rtt_next = c.snd_nxt;
+  c.resend_nxt = c.snd_una;
+  c.resend_cursor = nullptr;
+}
+
 // After a time-out: everything up to snd_nxt again, as the congestion window opens.
 bool Machine::output_again(Connection& c) noexcept {
   while (c.resend_nxt < c.snd_nxt) {
@@ -214,7 +223,7 @@ void Machine::arm_send_timer(Connection& c) noexcept {
     delay = c.snd_wnd == 0 ? c.rtt.backed_off(c.persist_backoff, kPersistMaxNs) : kHoldMaxNs;
   }
   uint64_t deadline = now() + delay;
-  if (c.options.user_timeout_ns != 0 && c.retries > 0) {
+  if (c.options.user_timeout_ns != 0 && (c.retries > 0 || !link_is_up_)) {
     // Not in the past: after a clock gap an answer must have its chance (T-64).
     const uint64_t limit = (outstanding ? c.progress_ns : c.heard_ns) + c.options.user_timeout_ns;
     if (limit > now()) deadline = std::min(deadline, limit);

@@ -149,6 +149,11 @@ class Layer final : public ip::Transport {
   // The device is gone: every connection ends with `reason`.
   void fail_all(std::errc reason) noexcept;
 
+  // The link is down: what is sent is lost. Connections stay, and nothing but time counts against them,
+  // until link_up(); then all of them speak at once instead of at their next time-out. O(connections).
+  void link_down() noexcept;
+  void link_up() noexcept;
+
   void set_options(Connection& connection, const ConnectionOptions& options) noexcept;
   [[nodiscard]] ConnectionInfo info(const Connection& connection) const noexcept;
   [[nodiscard]] size_t connections() const noexcept;  // all states but CLOSED

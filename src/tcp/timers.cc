@@ -8,7 +8,9 @@ namespace nobounce::tcp {
 void Machine::on_send_timer(Connection& c) noexcept {
   pin(c);
   const SendTimer kind = std::exchange(c.send_timer_kind, SendTimer::off);
-  if (c.state == TcpState::syn_sent || c.state == TcpState::syn_received) {
+  if (!link_is_up_) {
+    wait_for_link(c, kind);
+  } else if (c.state == TcpState::syn_sent || c.state == TcpState::syn_received) {
     on_syn_timeout(c);
   } else if (kind == SendTimer::retransmit) {
     on_retransmit_timeout(c);
@@ -80,11 +82,7 @@ void Machine::on_retransmit_timeout(Connection& c) noexcept {
                                                                   ? Congestion::Timeout::first
                                                                   : Congestion::Timeout::repeated);
   c.rtt.back_off();
-  c.in_recovery = false;
-  c.dup_acks = 0;
-  c.recover = c.rtt_next = c.snd_nxt;
-  c.resend_nxt = c.snd_una;
-  c.resend_cursor = nullptr;
+  send_all_again(c);
   ++c.retries;  // also when nothing could be sent: the wait must end
   guess_black_hole(c);
   uint32_t sent = 0;
@@ -127,7 +125,8 @@ void Machine::on_keepalive(Connection& c) noexcept {
   if (!c.options.keepalive || !is_synchronized(c.state)) return;
   const uint64_t idle = now() - c.heard_ns;
   if (c.keepalive_sent == 0 && idle < c.options.keepalive_idle_ns) return arm_life_timer(c);
-  if (c.snd_una != c.snd_nxt || c.unsent != nullptr) {  // other timers watch over it
+  const bool watched = c.snd_una != c.snd_nxt || c.unsent != nullptr;  // other timers do that
+  if (watched || !link_is_up_) {
     c.life_timer.arm(context_.timers, now() + c.options.keepalive_interval_ns);
     return;
   }

@@ -23,6 +23,7 @@ constexpr std::array<Text, kBreaches> kTexts{{
     {"id_not_posted", "the device completed a descriptor that it does not have"},
     {"length", "the device reported more bytes than the buffer holds"},
     {"device_gone", "the device is gone"},
+    {"control_protocol", "the device broke the control protocol"},
     {"region_fault", "memory of the shared region was taken away"},
 }};
 
@@ -37,7 +38,8 @@ const Text& text(Breach breach) noexcept {
 const char* name(Breach breach) noexcept { return text(breach).name; }
 const char* describe(Breach breach) noexcept { return text(breach).sentence; }
 
-BreachLatch::BreachLatch(std::string_view device, CounterRegistry& counters) {
+BreachLatch::BreachLatch(std::string_view device, CounterRegistry& counters, const char* when_gone)
+    : when_gone_(when_gone) {
   const size_t size = std::min(device.size(), device_.size() - 1);
   std::copy_n(device.begin(), size, device_.begin());
   for (size_t i = 1; i < kBreaches; ++i) {
@@ -59,8 +61,9 @@ void BreachLatch::latch(Breach breach, uint16_t queue, const char* detail) noexc
   if (!first_.compare_exchange_strong(expected, breach, std::memory_order_acq_rel)) return;
   detail_.store(detail, std::memory_order_relaxed);
   std::array<char, 200> line;
-  const auto end = fmt::format_to_n(line.data(), line.size(), "{}, virtqueue {}: {}: stopped",
-                                    device_.data(), queue, reason());
+  const auto end =
+      fmt::format_to_n(line.data(), line.size(), "{}, virtqueue {}: {}: {}", device_.data(), queue,
+                       reason(), breach == Breach::device_gone ? when_gone_ : "stopped");
   log_warning(std::string_view(line.data(), std::min(end.size, line.size())));
 }
 

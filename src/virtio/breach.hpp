@@ -16,15 +16,16 @@ namespace nobounce::virtio {
 
 enum class Breach : uint8_t {
   none,
-  used_index,     // used.idx beyond what is outstanding (or moved back)
-  id_range,       // used id not below the queue size
-  id_not_head,    // used id is inside a chain
-  id_not_posted,  // used id is not outstanding: never posted, or completed twice
-  length,         // more bytes reported than were posted
-  device_gone,    // the transport lost the device, or it broke the control protocol
-  region_fault,   // memory of the shared region was taken away
+  used_index,        // used.idx beyond what is outstanding (or moved back)
+  id_range,          // used id not below the queue size
+  id_not_head,       // used id is inside a chain
+  id_not_posted,     // used id is not outstanding: never posted, or completed twice
+  length,            // more bytes reported than were posted
+  device_gone,       // the transport lost the device: it closed the connection, or died
+  control_protocol,  // the device broke the control protocol
+  region_fault,      // memory of the shared region was taken away
 };
-inline constexpr size_t kBreaches = 8;
+inline constexpr size_t kBreaches = 9;
 
 // "id_not_posted", for counters.
 [[nodiscard]] const char* name(Breach breach) noexcept;
@@ -33,8 +34,10 @@ inline constexpr size_t kBreaches = 8;
 
 class BreachLatch {
  public:
-  // Counters: "<device>.broken.<reason>".
-  BreachLatch(std::string_view device, CounterRegistry& counters);
+  // Counters: "<device>.broken.<reason>". `when_gone` ends the log line of a device that is gone: what
+  // happens next; static life.
+  BreachLatch(std::string_view device, CounterRegistry& counters,
+              const char* when_gone = "stopped");
 
   [[nodiscard]] bool is_broken() const noexcept {
     return first_.load(std::memory_order_relaxed) != Breach::none;
@@ -48,6 +51,7 @@ class BreachLatch {
 
  private:
   std::array<char, 24> device_{};
+  const char* when_gone_;
   std::atomic<Breach> first_{Breach::none};
   std::atomic<const char*> detail_{nullptr};
   std::array<SharedCounter, kBreaches> counted_;

@@ -7,6 +7,7 @@
 #include "dma/dma_device.hpp"
 #include "netdev/shard_context.hpp"
 #include "virtio/breach.hpp"
+#include "virtio/ring_memory.hpp"
 #include "virtio/transport.hpp"
 
 namespace nobounce::virtio {
@@ -17,6 +18,7 @@ struct QueueEnvironment {
   DmaDevice& dma;
   ShardContext& shard;
   BreachLatch& latch;
+  PairMemory& memory;
   uint64_t features = 0;
   uint16_t pair = 0;
   uint16_t queue_size = 0;

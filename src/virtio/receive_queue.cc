@@ -21,7 +21,8 @@ constexpr size_t kReceiveHeadroom = kHeadBytes - kHeaderWindow;
 
 Result<std::unique_ptr<ReceiveQueue>> ReceiveQueue::create(const QueueEnvironment& environment) {
   const auto index = static_cast<uint16_t>(2 * environment.pair);
-  auto layout = carve_queue(environment.region, index, environment.queue_size);
+  auto layout = carve_queue_once(environment.memory.receive, environment.region, index,
+                                 environment.queue_size);
   if (!layout) return std::unexpected(layout.error());
   const std::string pool_name = environment.counters + ".pool";
   auto pool = PagePool::create({.device = &environment.dma,

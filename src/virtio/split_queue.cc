@@ -47,6 +47,18 @@ Result<QueueLayout> carve_queue(SharedRegion& region, uint16_t index, uint16_t s
                      .device_area = all.sub(at.used, wire::used_bytes(size))};
 }
 
+Result<QueueLayout> carve_queue_once(std::optional<QueueLayout>& kept, SharedRegion& region,
+                                     uint16_t index, uint16_t size) {
+  if (!kept) {
+    auto carved = carve_queue(region, index, size);
+    if (!carved) return carved;
+    kept = *carved;
+  }
+  NB_ASSERT(kept->index == index);
+  NB_ASSERT(kept->size == size);
+  return *kept;
+}
+
 SplitQueue::SplitQueue(const QueueLayout& layout, Suppression suppression, BreachLatch& latch)
     : descriptors_(layout.descriptors),
       avail_(layout.driver_area),

@@ -35,6 +35,9 @@ namespace nobounce::virtio {
 
 // Takes the three parts of a queue from the region. `size` is a power of two.
 Result<QueueLayout> carve_queue(SharedRegion& region, uint16_t index, uint16_t size);
+// The same once: what `kept` has already is used again.
+Result<QueueLayout> carve_queue_once(std::optional<QueueLayout>& kept, SharedRegion& region,
+                                     uint16_t index, uint16_t size);
 [[nodiscard]] size_t carve_queue_bytes(uint16_t size) noexcept;
 
 enum class Access : uint8_t { device_reads, device_writes };

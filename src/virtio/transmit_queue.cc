@@ -56,9 +56,11 @@ size_t TransmitQueue::carve_bytes(uint16_t queue_size) noexcept {
 
 Result<std::unique_ptr<TransmitQueue>> TransmitQueue::create(const QueueEnvironment& environment) {
   const auto index = static_cast<uint16_t>(2 * environment.pair + 1);
-  auto layout = carve_queue(environment.region, index, environment.queue_size);
+  auto layout = carve_queue_once(environment.memory.transmit, environment.region, index,
+                                 environment.queue_size);
   if (!layout) return std::unexpected(layout.error());
-  const SharedBytes slots = environment.region.carve(kSlotBytes * environment.queue_size, 64);
+  SharedBytes& slots = environment.memory.header_slots;
+  if (slots.empty()) slots = environment.region.carve(kSlotBytes * environment.queue_size, 64);
   if (slots.empty()) {
     return fail(std::errc::not_enough_memory, fmt::format("lay out virtqueue {}", index),
                 "the shared region is too small for the header slots",

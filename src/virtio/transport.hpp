@@ -55,6 +55,9 @@ class Transport {
   // The device is gone or has broken the control protocol; null while all is well. Cheap; any
   // thread. Called once a round of the shard's loop.
   [[nodiscard]] virtual const char* failure() noexcept = 0;
+  // Of a failure: the other end went away (closed, or died) and did not break the control protocol.
+  // As cheap and as sticky.
+  [[nodiscard]] virtual bool has_disconnected() const noexcept = 0;
   // An fd that becomes readable when failure() may have changed; -1 when there is none.
   [[nodiscard]] virtual int failure_fd() const noexcept = 0;
 };

@@ -79,6 +79,23 @@ Result<void> check_options(const VirtioNetOptions& options, size_t contexts) {
   return {};
 }
 
+std::unexpected<Error> poorer(std::string cause) {
+  return fail(std::errc::not_supported, "open virtio-net again",
+              "the device came back poorer than it was: " + std::move(cause),
+              "give the back-end the options it had, or open the stack anew");
+}
+
+// What a connection never rests on: where MAC, MTU and link status are read from.
+constexpr uint64_t kConfigurationFeatures = wire::kNetMac | wire::kNetMtu | wire::kNetStatus;
+
+// Never downgraded silently (TM-28).
+Result<void> check_offer(const VirtioNetOptions& options, uint64_t offered) {
+  if (!options.in_use) return {};
+  const uint64_t missing = options.in_use->features & ~kConfigurationFeatures & ~offered;
+  if (missing == 0) return {};
+  return poorer(fmt::format("features {:#x} are in use and no longer offered", missing));
+}
+
 MacAddress choose_mac(const VirtioNetOptions& options, const NetConfig& config, Random& random) {
   if (options.mac) return *options.mac;
   if (config.mac && !config.mac->is_zero() && !config.mac->is_multicast()) return *config.mac;
@@ -96,6 +113,11 @@ Result<uint16_t> choose_mtu(const VirtioNetOptions& options, const NetConfig& co
                 fmt::format("the device says its MTU is {}", *config.mtu));
   }
   const uint16_t device_max = config.mtu.value_or(kMtuMax);
+  if (options.in_use) {
+    if (device_max >= options.in_use->mtu) return options.in_use->mtu;
+    return poorer(
+        fmt::format("its MTU is {} and connections use {}", device_max, options.in_use->mtu));
+  }
   size_t mtu = std::min(options.mtu.value_or(config.mtu.value_or(kMtuDefault)), device_max);
   if ((features & wire::kNetMrgRxbuf) == 0) mtu = std::min(mtu, kMtuOnePage);
   if (options.mtu && mtu < *options.mtu) {
@@ -108,12 +130,13 @@ Result<uint16_t> choose_mtu(const VirtioNetOptions& options, const NetConfig& co
 class Device final : public VirtioNet {
  public:
   Device(std::unique_ptr<Transport> transport, SharedRegion& region, DmaDevice& dma,
-         CounterRegistry& counters)
+         CounterRegistry& counters, const VirtioNetOptions& options, RingMemory* memory)
       : transport_(std::move(transport)),
         region_(region),
         dma_(dma),
-        name_(fmt::format("virtio{}", id().index)),
-        latch_(name_, counters) {}
+        memory_(memory != nullptr ? *memory : own_memory_),
+        name_(options.name.empty() ? fmt::format("virtio{}", id().index) : options.name),
+        latch_(name_, counters, options.when_gone) {}
 
   ~Device() override {
     stop_transport();
@@ -134,6 +157,10 @@ class Device final : public VirtioNet {
   [[nodiscard]] bool link_up() const noexcept override { return !latch_.is_broken(); }
   [[nodiscard]] bool is_broken() const noexcept override { return latch_.is_broken(); }
   [[nodiscard]] const char* broken_reason() const noexcept override { return latch_.reason(); }
+  [[nodiscard]] Breach breach() const noexcept override { return latch_.breach(); }
+  [[nodiscard]] InUse in_use() const noexcept override {
+    return {.features = features_, .mtu = mtu_, .mac = mac_};
+  }
   [[nodiscard]] DmaDevice* dma() noexcept override { return &dma_; }
   [[nodiscard]] bool is_idle(uint16_t queue) const noexcept override {
     return latch_.is_broken() || pairs_[queue].transmit->is_idle();
@@ -165,6 +192,8 @@ class Device final : public VirtioNet {
   std::unique_ptr<Transport> transport_;
   SharedRegion& region_;
   DmaDevice& dma_;
+  RingMemory own_memory_;
+  RingMemory& memory_;
   std::string name_;
   BreachLatch latch_;
   std::vector<Pair> pairs_;
@@ -180,7 +209,8 @@ Result<void> Device::set_up(std::span<ShardContext* const> contexts,
                             const VirtioNetOptions& options) {
   const auto offered = transport_->read_features();
   if (!offered) return std::unexpected(offered.error());
-  uint64_t wanted = options.features_wanted;
+  if (auto covered = check_offer(options, *offered); !covered) return covered;
+  uint64_t wanted = options.in_use ? options.in_use->features : options.features_wanted;
   if (options.queue_pairs == 1) wanted &= ~wire::kNetMq;
   const auto accepted = negotiate(*offered, wanted);
   if (!accepted) return std::unexpected(accepted.error());
@@ -201,10 +231,11 @@ Result<void> Device::set_up(std::span<ShardContext* const> contexts,
   const auto mtu = choose_mtu(options, *config, features_);
   if (!mtu) return std::unexpected(mtu.error());
   mtu_ = *mtu;
-  mac_ = choose_mac(options, *config, contexts[0]->random);
+  mac_ = options.in_use ? options.in_use->mac : choose_mac(options, *config, contexts[0]->random);
 
   if (auto done = transport_->share(region_); !done) return done;
   pairs_.resize(options.queue_pairs);
+  memory_.pairs.resize(options.queue_pairs);
   for (uint16_t i = 0; i < options.queue_pairs; ++i) {
     if (auto done = set_up_pair(i, *contexts[i], options); !done) return done;
   }
@@ -218,6 +249,7 @@ Result<void> Device::set_up_pair(uint16_t index, ShardContext& context,
                                      .dma = dma_,
                                      .shard = context,
                                      .latch = latch_,
+                                     .memory = memory_.pairs[index],
                                      .features = features_,
                                      .pair = index,
                                      .queue_size = options.queue_size,
@@ -328,7 +360,10 @@ void Device::acknowledge(uint16_t queue) noexcept {
 
 void Device::look_at_transport(uint16_t queue) noexcept {
   const char* failure = transport_->failure();
-  if (failure != nullptr) latch_.latch(Breach::device_gone, queue, failure);
+  if (failure != nullptr) {
+    latch_.latch(transport_->has_disconnected() ? Breach::device_gone : Breach::control_protocol,
+                 queue, failure);
+  }
   if (region_.is_broken()) latch_.latch(Breach::region_fault, queue);
 }
 
@@ -367,12 +402,14 @@ void Device::abandon(Pair& pair) noexcept {
 Result<std::unique_ptr<VirtioNet>> VirtioNet::open(std::unique_ptr<Transport> transport,
                                                    SharedRegion& region, DmaDevice& dma,
                                                    std::span<ShardContext* const> contexts,
-                                                   const VirtioNetOptions& options) {
+                                                   const VirtioNetOptions& options,
+                                                   RingMemory* memory) {
   NB_ASSERT(transport != nullptr);
   if (auto valid = check_options(options, contexts.size()); !valid) {
     return std::unexpected(valid.error());
   }
-  auto device = std::make_unique<Device>(std::move(transport), region, dma, contexts[0]->counters);
+  auto device = std::make_unique<Device>(std::move(transport), region, dma, contexts[0]->counters,
+                                         options, memory);
   if (auto done = device->set_up(contexts, options); !done) return std::unexpected(done.error());
   return device;
 }

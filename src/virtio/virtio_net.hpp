@@ -16,12 +16,22 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "netdev/net_device.hpp"
 #include "netdev/shard_context.hpp"
+#include "virtio/breach.hpp"
+#include "virtio/ring_memory.hpp"
 #include "virtio/transport.hpp"
 
 namespace nobounce::virtio {
+
+// What sockets rely on while a device is opened again (TM-28).
+struct InUse {
+  uint64_t features = 0;
+  uint16_t mtu = 0;
+  MacAddress mac;
+};
 
 struct VirtioNetOptions {
   uint16_t queue_size = 256;  // descriptors a virtqueue; power of two
@@ -29,20 +39,29 @@ struct VirtioNetOptions {
   std::optional<MacAddress> mac = std::nullopt;  // else the device's, else a random local one
   std::optional<uint16_t> mtu = std::nullopt;  // else the device's, else 1500; at most the device's
   uint64_t features_wanted = ~uint64_t{0};  // mask over what the driver knows, for tests and tools
+  // This device takes the place of an earlier one. It gets the same features, MTU and MAC, also when it
+  // offers more; one that offers less is refused before any memory is shared with it, with
+  // std::errc::not_supported, which no other failure of open() has.
+  std::optional<InUse> in_use = std::nullopt;
+  std::string name = {};              // for counters and messages; else "virtio" and a number
+  const char* when_gone = "stopped";  // ends the log line of a disconnect; static life
 };
 
 class VirtioNet : public NetDevice {
  public:
   // `transport` is connected and not yet initialised; the driver runs the handshake. `region` gives
   // rings and header slots (carve), `dma` maps payload; both outlive the device. `contexts` has one
-  // entry a queue pair: the shard that drives it.
+  // entry a queue pair: the shard that drives it. `memory` keeps what was carved, for the next open()
+  // with the same queues; it outlives the device. Null: nothing is kept.
   static Result<std::unique_ptr<VirtioNet>> open(std::unique_ptr<Transport> transport,
                                                  SharedRegion& region, DmaDevice& dma,
                                                  std::span<ShardContext* const> contexts,
-                                                 const VirtioNetOptions& options);
+                                                 const VirtioNetOptions& options,
+                                                 RingMemory* memory = nullptr);
 
-  // Why the device is broken; null while it is not.
-  [[nodiscard]] virtual const char* broken_reason() const noexcept = 0;
+  // What broke the device, in one word; its sentence is broken_reason().
+  [[nodiscard]] virtual Breach breach() const noexcept = 0;
+  [[nodiscard]] virtual InUse in_use() const noexcept = 0;
   // Bytes of the region that open() carves for these options (rings, header slots).
   [[nodiscard]] static size_t carve_bytes(const VirtioNetOptions& options) noexcept;
 };

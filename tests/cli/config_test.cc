@@ -71,6 +71,13 @@ TEST_F(Config, gives_what_the_command_line_left_open) {
   EXPECT_TRUE(flag_);
 }
 
+TEST_F(Config, what_to_do_on_a_disconnect) {
+  EXPECT_EQ(parse(kGood, {}), "");
+  EXPECT_EQ(options_.stack.on_disconnect, OnDisconnect::fail);
+  EXPECT_EQ(parse("on-disconnect = 'wait'\n" + std::string(kGood), {}), "");
+  EXPECT_EQ(options_.stack.on_disconnect, OnDisconnect::wait);
+}
+
 TEST_F(Config, the_command_line_wins) {
   EXPECT_EQ(parse(kGood, {"--mode", "nocopy", "--mtu", "1500"}), "");
   EXPECT_EQ(options_.stack.mode, Mode::nocopy);

@@ -66,6 +66,7 @@ TEST(Program, wrong_command_lines_get_one_line_and_status_2) {
       {"perf --pool-size 64X", "'64X' is not a size from 4M to 64G"},
       {"perf --queue-size 100", "'100' is not a power of two"},
       {"perf --mode copy", "'copy' is not one of the two modes, bounce or nocopy"},
+      {"perf --on-disconnect retry", "'retry' is not one of wait, fail"},
       {std::string("perf ") + kGuest, "missing: --client ADDR, or --server"},
       {std::string("perf ") + kGuest + "--client 10.77.0.1 --server", "exclude each other"},
       {std::string("perf ") + kGuest + "--client 10.77.0.1 --reverse --echo", "exclude each other"},

@@ -66,6 +66,9 @@ class FakeDevice::Shim final : public virtio::Transport {
     return device_.calls_.at(static_cast<uint16_t>(queue / 2)).get();
   }
   [[nodiscard]] const char* failure() noexcept override { return device_.gone; }
+  [[nodiscard]] bool has_disconnected() const noexcept override {
+    return device_.gone != nullptr && !device_.gone_by_breach;
+  }
   [[nodiscard]] int failure_fd() const noexcept override { return -1; }
 
  private:

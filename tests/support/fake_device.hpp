@@ -71,7 +71,8 @@ class FakeDevice {
   bool started = false;
   uint64_t feature_reads = 0;
   uint64_t stops = 0;
-  const char* gone = nullptr;  // what failure() says
+  const char* gone = nullptr;   // what failure() says
+  bool gone_by_breach = false;  // and why: the control protocol was broken, nobody left
   std::function<void()> on_stop = [] {};
   // Told by each kick, within notify(). Empty: kicks are only counted.
   std::function<void(uint16_t queue)> on_kick;

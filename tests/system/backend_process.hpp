@@ -64,10 +64,17 @@ class Child {
 struct SystemTest : testing::Test {
   static constexpr uint16_t kEcho = 7, kDiscard = 9, kSource = 19;
 
-  SystemTest() {
+  SystemTest() : SystemTest(std::vector<std::string>{}) {}
+  // The folder alone.
+  enum class Start : uint8_t { later };
+  explicit SystemTest(Start) {
     std::string name = std::filesystem::temp_directory_path() / "nobounce-system-XXXXXX";
     directory = mkdtemp(name.data());
     socket_path = directory + "/nb.sock";
+  }
+  // With other words for the back-end than --socket PATH.
+  explicit SystemTest(std::vector<std::string> more) : SystemTest(Start::later) {
+    backend_words = std::move(more);
     start_backend();
   }
   ~SystemTest() override {
@@ -76,8 +83,9 @@ struct SystemTest : testing::Test {
   }
 
   void start_backend() {
-    backend = std::make_unique<Child>(
-        std::vector<std::string>{kProgram, "backend", "--socket", socket_path});
+    std::vector<std::string> words{kProgram, "backend", "--socket", socket_path};
+    words.insert(words.end(), backend_words.begin(), backend_words.end());
+    backend = std::make_unique<Child>(std::move(words));
     struct stat status{};
     for (int i = 0; i < 1000 && stat(socket_path.c_str(), &status) != 0; ++i) {
       std::this_thread::sleep_for(10ms);
@@ -94,6 +102,7 @@ struct SystemTest : testing::Test {
 
   std::string directory;
   std::string socket_path;
+  std::vector<std::string> backend_words;
   std::unique_ptr<Child> backend;
 };
 

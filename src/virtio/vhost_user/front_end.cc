@@ -41,6 +41,8 @@ constexpr uint16_t kQueuePairsMax = 128;
 // up shows at once.
 constexpr uint64_t kUserSpace = uint64_t{1} << 40;
 
+constexpr const char* kClosed = "the back-end has closed the connection";
+
 class FrontEnd final : public Transport {
  public:
   FrontEnd(UniqueFd socket, const FrontEndOptions& options, WaitBudget budget)
@@ -65,6 +67,9 @@ class FrontEnd final : public Transport {
     return pair < calls_.size() ? calls_[pair].get() : -1;
   }
   [[nodiscard]] const char* failure() noexcept override;
+  [[nodiscard]] bool has_disconnected() const noexcept override {
+    return failure_.load(std::memory_order_relaxed) == kClosed;
+  }
   [[nodiscard]] int failure_fd() const noexcept override { return channel_.fd(); }
 
  private:
@@ -355,7 +360,7 @@ const char* FrontEnd::failure() noexcept {
   if (::poll(&socket, 1, 0) != 1) return nullptr;
   const char* reason = nullptr;
   if ((socket.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0) {
-    reason = "the back-end has closed the connection";
+    reason = kClosed;
   } else if ((socket.revents & POLLIN) != 0) {
     reason = "the back-end sent a message that nobody asked for";
   } else {
@@ -368,11 +373,14 @@ const char* FrontEnd::failure() noexcept {
 }  // namespace
 
 Result<std::unique_ptr<Transport>> connect(const FrontEndOptions& options) {
-  WaitBudget budget(std::min(options.deadline_ns, kDeadlineMaxNs - kTalkNs));
+  WaitBudget budget(
+      std::min({options.deadline_ns, options.connect_max_ns, kDeadlineMaxNs - kTalkNs}),
+      options.cancel_fd);
   auto socket = connect_socket(options.path, options.role, budget);
   if (!socket) return std::unexpected(socket.error());
   // A peer that came late still gets time for its answers.
-  const WaitBudget handshake(std::max(budget.left_ns(), std::min(kTalkNs, options.deadline_ns)));
+  const WaitBudget handshake(std::max(budget.left_ns(), std::min(kTalkNs, options.deadline_ns)),
+                             options.cancel_fd);
   auto front_end = std::make_unique<FrontEnd>(std::move(*socket), options, handshake);
   if (auto greeted = front_end->greet(); !greeted) return std::unexpected(greeted.error());
   return front_end;

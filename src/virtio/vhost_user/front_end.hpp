@@ -45,6 +45,11 @@ struct FrontEndOptions {
   // For the connection; what is left of it, and at least a second, is for the handshake. Together at
   // most 5 s (TM-25).
   uint64_t deadline_ns = 4 * kNsPerSecond;
+  // Of the deadline, at most this for the connection; 0: one try.
+  uint64_t connect_max_ns = ~uint64_t{0};
+  // Once it is readable every wait of set-up ends (those of stop() have a bound of their own); -1:
+  // none. The caller's, open until set-up is done.
+  int cancel_fd = -1;
   // Told to the back-end (NET_SET_MTU) where it wants to know, and reported as the device's when
   // the back-end has none of its own.
   std::optional<uint16_t> mtu = std::nullopt;
