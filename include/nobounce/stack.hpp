@@ -60,7 +60,8 @@ struct StackOptions {
   bool huge_pages = false;            // prefer huge pages; falls back with a notice
   uint16_t queue_size = 1024;         // descriptors a virtqueue, power of two, 32 to 32768
   Drive drive = Drive::io_thread;
-  uint64_t spin_ns = 50'000;       // polls that long without work before it sleeps
+  uint64_t spin_ns =
+      50'000;  // polls at most that long before it sleeps; less where cores are short
   uint32_t send_buffer = 4 << 20;  // bytes a TCP socket
   uint32_t receive_buffer = 4 << 20;
   size_t connections_max = 4096;

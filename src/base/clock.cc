@@ -1,5 +1,7 @@
 #include "base/clock.hpp"
 
+#include <sys/resource.h>
+
 #include <ctime>
 
 namespace nobounce {
@@ -16,5 +18,11 @@ uint64_t read_clock(clockid_t id) noexcept {
 uint64_t MonotonicClock::now_ns() noexcept { return read_clock(CLOCK_MONOTONIC); }
 
 uint64_t thread_cpu_ns() noexcept { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
+
+uint64_t thread_forced_switches() noexcept {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return static_cast<uint64_t>(usage.ru_nivcsw);
+}
 
 }  // namespace nobounce

@@ -35,7 +35,9 @@ class ManualClock final : public Clock {
   std::atomic<uint64_t> now_ns_;
 };
 
-// CPU time used by the calling thread, ns.
+// CPU time used by the calling thread, ns. A system call.
 [[nodiscard]] uint64_t thread_cpu_ns() noexcept;
+// How often the calling thread could have gone on, and another got the core. A system call.
+[[nodiscard]] uint64_t thread_forced_switches() noexcept;
 
 }  // namespace nobounce

@@ -59,6 +59,7 @@ Metrics measure(uint64_t bytes, double seconds, CounterMap moved) {
   metrics.io_copies = ratio(payload("io"), bytes);
   metrics.io_header_bytes = ratio(at(moved, "copy.io.header_bytes"), bytes);
   metrics.io_cpu_ns_per_kib = ratio(sum(moved, "shard.", ".cpu_ns"), bytes) * 1024;
+  metrics.io_spin_ns_per_kib = ratio(sum(moved, "shard.", ".spin_ns"), bytes) * 1024;
   metrics.frames = sum(moved, "virtio", ".tx_packets") + sum(moved, "virtio", ".rx_packets");
   const auto per_1000 = [&](uint64_t events) { return ratio(events, metrics.frames) * 1000; };
   metrics.kicks_per_1000 =
@@ -77,6 +78,7 @@ nlohmann::ordered_json to_json(const Metrics& metrics) {
           {"io_copies_per_byte", metrics.io_copies},
           {"io_header_bytes_per_byte", metrics.io_header_bytes},
           {"io_cpu_ns_per_kib", metrics.io_cpu_ns_per_kib},
+          {"io_spin_ns_per_kib", metrics.io_spin_ns_per_kib},
           {"frames", metrics.frames},
           {"kicks_per_1000_frames", metrics.kicks_per_1000},
           {"io_wakes_per_1000_frames", metrics.io_wakes_per_1000},
@@ -88,12 +90,14 @@ std::string to_text(const Metrics& metrics) {
   return fmt::format(
       "{} in {:.2f} s: {:.2f} Gbit/s\n"
       "payload copied per byte:  application {:.3f}, I/O thread {:.3f} (headers {:.4f})\n"
-      "I/O thread:               {:.1f} ns CPU per KiB\n"
+      "I/O thread:               {:.1f} ns CPU per KiB, at most {:.1f} of them polling without "
+      "work\n"
       "per 1000 of {} frames:  {:.1f} kicks, {:.1f} wake-ups of the I/O thread, {:.1f} of the "
       "application\n",
       format_bytes(metrics.bytes), metrics.seconds, metrics.gbit_per_s, metrics.application_copies,
-      metrics.io_copies, metrics.io_header_bytes, metrics.io_cpu_ns_per_kib, metrics.frames,
-      metrics.kicks_per_1000, metrics.io_wakes_per_1000, metrics.application_wakes_per_1000);
+      metrics.io_copies, metrics.io_header_bytes, metrics.io_cpu_ns_per_kib,
+      metrics.io_spin_ns_per_kib, metrics.frames, metrics.kicks_per_1000, metrics.io_wakes_per_1000,
+      metrics.application_wakes_per_1000);
 }
 
 }  // namespace nobounce::cli

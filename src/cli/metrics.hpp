@@ -26,7 +26,8 @@ struct Metrics {
   double io_copies = 0;
   double io_header_bytes = 0;  // header bytes copied per byte delivered
   double io_cpu_ns_per_kib = 0;
-  uint64_t frames = 0;  // over the device, both directions
+  double io_spin_ns_per_kib = 0;  // of it at most: polling without work
+  uint64_t frames = 0;            // over the device, both directions
   double kicks_per_1000 = 0;
   double io_wakes_per_1000 = 0;           // I/O thread, out of its sleep
   double application_wakes_per_1000 = 0;  // threads that waited in a socket call

@@ -17,6 +17,7 @@ constexpr Row kRows[] = {
     {"payload copies per byte, I/O thread", &Metrics::io_copies, 3},
     {"header bytes copied per byte, I/O thread", &Metrics::io_header_bytes, 4},
     {"I/O thread, CPU ns per KiB", &Metrics::io_cpu_ns_per_kib, 1},
+    {"  of them at most, polling without work", &Metrics::io_spin_ns_per_kib, 1},
     {"kicks per 1000 frames", &Metrics::kicks_per_1000, 1},
     {"I/O thread wake-ups per 1000 frames", &Metrics::io_wakes_per_1000, 1},
     {"application wake-ups per 1000 frames", &Metrics::application_wakes_per_1000, 1},

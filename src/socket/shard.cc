@@ -26,8 +26,8 @@ constexpr bool is_last(const Submission& submission) {
 }  // namespace
 
 struct Shard::Counters {
-  Counter rounds, packets_received, submissions, sleeps, wakes, cpu_ns, tcp_refused,
-      listener_refused, udp_refused, udp_queue_full;
+  Counter rounds, packets_received, submissions, sleeps, wakes, cpu_ns, spin_ns, spin_budget_ns,
+      tcp_refused, listener_refused, udp_refused, udp_queue_full;
   SharedCounter doorbells, ring_full;
 
   Counters(CounterRegistry& registry, unsigned index) {
@@ -41,6 +41,8 @@ struct Shard::Counters {
     wakes = name("wakes_of_application");
     doorbells = name("doorbells");
     cpu_ns = name("cpu_ns");
+    spin_ns = name("spin_ns");
+    spin_budget_ns = name("spin_budget_ns");
     tcp_refused = name("limit.tcp_sockets");
     listener_refused = name("limit.listeners");
     udp_refused = name("limit.udp_sockets");
@@ -60,7 +62,8 @@ Shard::Shard(const ShardOptions& options, Clock& clock, Random& random, PrivateA
       tcp_cores_(options.connections_max),
       listener_cores_(options.listeners_max),
       udp_cores_(options.udp_max),
-      doorbell_(std::move(doorbell)) {
+      doorbell_(std::move(doorbell)),
+      spin_(options.spin_ns) {
   NB_ASSERT(doorbell_.is_open());
   linger_over_ = counters.counter(fmt::format("shard.{}.limit.linger", options.index));
 }
@@ -403,7 +406,11 @@ void Shard::sleep(uint64_t limit_ns) noexcept {
   device_->disarm(0);
 }
 
-void Shard::account() noexcept { counters_->cpu_ns.set(thread_cpu_ns()); }
+void Shard::account() noexcept {
+  if (spin_.is_due(context_.now_ns)) spin_.judge(context_.now_ns, thread_forced_switches());
+  counters_->cpu_ns.set(thread_cpu_ns());
+  counters_->spin_budget_ns.set(spin_.ns());
+}
 
 void Shard::run() noexcept {
   set_this_thread_kind(ThreadKind::io);
@@ -413,17 +420,17 @@ void Shard::run() noexcept {
     const size_t work = round();
     if (is_down()) break;
     if (++rounds % kAccountRounds == 0) account();
-    if (work > 0) {
-      idle_since = 0;
+    if (work == 0 && idle_since == 0) idle_since = context_.now_ns;
+    if (idle_since == 0) continue;
+    const uint64_t spun_ns = context_.now_ns - idle_since;
+    const bool sleeps = work == 0 && spun_ns >= spin_.ns();
+    if (work == 0 && !sleeps) {
+      cpu_relax();
       continue;
     }
-    if (idle_since == 0) idle_since = context_.now_ns;
-    if (context_.now_ns - idle_since >= options_.spin_ns) {
-      sleep(Event::kForever);
-      idle_since = 0;
-    } else {
-      cpu_relax();
-    }
+    counters_->spin_ns.add(spun_ns);
+    idle_since = 0;
+    if (sleeps) sleep(Event::kForever);
   }
   leave();
   account();

@@ -9,7 +9,7 @@
 //   push of every connection that got data -> output burst -> device (one publish, one kick)
 //   reclaim of what the device has sent
 //   wake-ups: each socket with news, once
-// When rounds find nothing for `spin_ns`, the thread arms the device's event and its own doorbell,
+// When rounds find nothing for the spin budget (spin_budget.hpp), the thread arms the device's event and its own doorbell,
 // looks once more, and sleeps until either signals or the next timer is due. It never sleeps longer
 // than kPollNs while connections are open: correctness does not depend on the device's signal
 // (TM-21).
@@ -39,6 +39,7 @@
 #include "socket/control.hpp"
 #include "socket/core.hpp"
 #include "socket/echo_board.hpp"
+#include "socket/spin_budget.hpp"
 #include "socket/submission.hpp"
 #include "tcp/tcp_layer.hpp"
 #include "udp/udp_layer.hpp"
@@ -51,7 +52,7 @@ struct ShardOptions {
   size_t listeners_max = 64;
   size_t udp_max = 256;
   size_t packets = 16384;
-  uint64_t spin_ns = 8'000;
+  uint64_t spin_ns = 50'000;  // at most
   uint32_t send_buffer = 4 << 20;
   uint64_t linger_ns = 0;
   tcp::ConnectionOptions connection;
@@ -170,6 +171,7 @@ class Shard {
   PacketBurst burst_;
   bool link_up_ = true;  // as the layers were told
   uint64_t link_came_up_ns_ = 0;
+  SpinBudget spin_;
   bool starved_ = false;  // a send waits for packets to come back
   bool leaving_ = false;
   Counter linger_over_;  // the time was up before all was acknowledged

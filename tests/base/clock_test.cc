@@ -1,8 +1,11 @@
 #include "base/clock.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 namespace nobounce {
@@ -35,6 +38,29 @@ TEST(Clock, thread_cpu_time_counts_work) {
   for (int i = 0; i < 20; ++i) std::memset(memory.data(), i, memory.size());
   EXPECT_EQ(memory[123], 19);
   EXPECT_GT(thread_cpu_ns(), before);
+}
+
+// Both are held on one core and want it without a pause.
+TEST(Clock, forced_switches_are_counted) {
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  std::atomic<bool> stop{false};
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  std::thread rival([&stop] {
+    while (!stop) {
+    }
+  });
+  const uint64_t before = thread_forced_switches();
+  MonotonicClock clock;
+  const uint64_t end = clock.now_ns() + 10 * kNsPerSecond;
+  while (thread_forced_switches() == before && clock.now_ns() < end) {
+  }
+  EXPECT_GT(thread_forced_switches(), before);
+  stop = true;
+  rival.join();
+  ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ TEST(Metrics, computed_from_counters_alone) {
                                    {"copy.io.bounce_bytes", 1'500'000},
                                    {"copy.io.header_bytes", 50'000},
                                    {"shard.0.cpu_ns", 2'000'000},
+                                   {"shard.0.spin_ns", 500'000},
                                    {"virtio0.q0.tx_packets", 900},
                                    {"virtio0.q0.rx_packets", 100},
                                    {"virtio0.q0.tx_kicks", 20},
@@ -33,6 +34,7 @@ TEST(Metrics, computed_from_counters_alone) {
   EXPECT_DOUBLE_EQ(metrics.io_copies, 1.5);
   EXPECT_DOUBLE_EQ(metrics.io_header_bytes, 0.05);
   EXPECT_DOUBLE_EQ(metrics.io_cpu_ns_per_kib, 2048.0);
+  EXPECT_DOUBLE_EQ(metrics.io_spin_ns_per_kib, 512.0);
   EXPECT_EQ(metrics.frames, 1000u);
   EXPECT_DOUBLE_EQ(metrics.kicks_per_1000, 25.0);
   EXPECT_DOUBLE_EQ(metrics.io_wakes_per_1000, 7.0);
