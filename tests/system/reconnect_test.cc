@@ -246,6 +246,72 @@ TEST_F(ReconnectTest, a_guest_is_killed_and_the_next_one_is_served) {
   expect_no_failure(*stays);
 }
 
+// Sends so many bytes to an echo and compares what comes back; how many were right.
+uint64_t echo(TcpSocket& socket, uint64_t seed, uint64_t bytes) {
+  std::thread sender([&] {
+    std::vector<std::byte> chunk(50'021);
+    for (uint64_t sent = 0; sent < bytes;) {
+      fill_letters(chunk, seed, sent);
+      const auto taken = socket.send(Bytes(chunk).first(std::min(chunk.size(), bytes - sent)));
+      if (!taken) return;
+      sent += *taken;
+    }
+    (void)socket.shutdown(Shutdown::send);
+  });
+  std::vector<std::byte> buffer(1 << 16);
+  uint64_t right = 0;
+  for (;;) {
+    const auto taken = socket.recv(buffer);
+    if (!taken || *taken == 0) break;
+    for (size_t i = 0; i < *taken; ++i) right += buffer[i] == letter(seed, right);
+  }
+  sender.join();
+  return right;
+}
+
+// The back-end and the other guest live on: twenty times the new one carries three transfers to their
+// end, and dies under the next three.
+TEST_F(ReconnectTest, C058_a_guest_is_killed_under_three_transfers_and_comes_back) {
+  constexpr uint64_t kBytes = 4 << 20;
+  constexpr IpAddress kAddress = IpAddress::v4(10, 77, 0, 9);
+  const uint64_t seed = std::random_device{}();
+  std::printf("    seed %llu\n", static_cast<unsigned long long>(seed));
+  SeededRandom random(seed);
+  auto stays = guest(2);
+  ASSERT_NE(stays, nullptr);
+  for (int round = 0; round < 20; ++round) {
+    SCOPED_TRACE(round);
+    Child other({kProgram, "perf", "--net", "vhost-user:" + socket_path, "--ip", "10.77.0.9/24",
+                 "--server"});
+    ASSERT_TRUE(eventually([&] { return stays->ping(kAddress, 1, 56, 100ms).has_value(); }, 5s));
+    for (const bool is_killed : {false, true}) {
+      std::vector<TcpSocket> sockets(3);
+      std::vector<std::thread> transfers;
+      std::atomic<uint64_t> right{0};
+      for (TcpSocket& socket : sockets) {
+        auto made = stays->tcp_connect({kAddress, kEcho}, 5s);
+        ASSERT_TRUE(made);
+        socket = std::move(*made);
+        socket.set_send_timeout(is_killed ? 300ms : 60s);  // nobody is there to answer
+        socket.set_receive_timeout(is_killed ? 300ms : 60s);
+      }
+      for (TcpSocket& socket : sockets) {
+        transfers.emplace_back([&, is_killed] {
+          right += echo(socket, seed, is_killed ? uint64_t{1} << 40 : kBytes);
+        });
+      }
+      if (is_killed) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(random.below(100)));
+        other.kill(SIGKILL);
+      }
+      for (std::thread& transfer : transfers) transfer.join();
+      if (!is_killed) ASSERT_EQ(right, 3 * kBytes);
+    }
+  }
+  expect_no_failure(*stays);
+  EXPECT_EQ(stays->counter("reconnect.attempts"), 0u);
+}
+
 // ---- waiting ------------------------------------------------------------------------------------
 
 TEST_F(ReconnectTest, closing_a_stack_that_waits_is_prompt) {
