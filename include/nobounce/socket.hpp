@@ -115,7 +115,7 @@ class UdpSocket {
   ~UdpSocket();
 
   // One datagram of up to 65,507 bytes, in fragments when it is above the path's MTU; message_size
-  // when it is larger.
+  // when it is larger. Waits while the device is full (operation_would_block when non-blocking).
   SocketResult<size_t> send_to(std::span<const std::byte> data, const Endpoint& to);
   [[nodiscard]] SocketResult<ReceivedDatagram> recv_from(std::span<std::byte> buffer);
   SocketResult<void> connect(const Endpoint& remote);

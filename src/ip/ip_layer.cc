@@ -70,11 +70,7 @@ SendResult Layer::State::send(PacketPtr packet, const Egress& egress) noexcept {
   const uint16_t path_mtu = egress.dont_fragment ? device.mtu() : mtu_to(egress.destination);
   const Cut cut = cut_for(*packet, egress, path_mtu);
   if (cut == Cut::too_big) return refuse(Drop::too_big, SendResult::too_big);
-  if (output.full()) output.transmit();
-  if (output.full()) {
-    is_blocked = true;
-    return refuse(Drop::output_full, SendResult::would_block);
-  }
+  if (!has_room()) return refuse(Drop::output_full, SendResult::would_block);
   if (cut == Cut::yes) {  // one checksum for all fragments
     const bool is_complete = complete_checksum(*packet);
     NB_ASSERT(is_complete);
@@ -118,6 +114,12 @@ void Layer::State::send_to_group(PacketPtr packet, const IpAddress& destination)
   neighbours.forward(to, std::move(packet));
 }
 
+bool Layer::State::has_room() noexcept {
+  if (output.full()) output.transmit();
+  if (output.full()) is_blocked = true;
+  return !output.full();
+}
+
 void Layer::State::flush() noexcept {
   if (is_blocked) device.reclaim(0);
   output.transmit();
@@ -151,6 +153,7 @@ void Layer::receive(PacketBurst& burst) noexcept {
   burst.clear();
 }
 
+bool Layer::has_room() noexcept { return state_->has_room(); }
 void Layer::flush() noexcept { state_->flush(); }
 
 bool Layer::output_pending() const noexcept { return !state_->output.empty(); }

@@ -119,6 +119,8 @@ class Layer {
   void receive(PacketBurst& burst) noexcept;
   // Hands the output to the device: one transmit() a call. End of each round, and when full.
   void flush() noexcept;
+  // Whether send() would take a packet now, or say would_block. Then transmit_ready() follows too.
+  [[nodiscard]] bool has_room() noexcept;
   // Frames waiting in the output burst or for the device.
   [[nodiscard]] bool output_pending() const noexcept;
 

@@ -24,6 +24,7 @@ struct Layer::State final : Neighbours::Observer, Reassembly::Observer {
   [[nodiscard]] std::optional<IpAddress> next_hop(const IpAddress& destination) const noexcept;
   void send_to_group(PacketPtr packet, const IpAddress& destination) noexcept;
   SendResult refuse(Drop why, SendResult result) noexcept;
+  [[nodiscard]] bool has_room() noexcept;
   void flush() noexcept;
   void unresolved(const Packet& packet) noexcept override;
 

@@ -123,6 +123,14 @@ tcp::Owner* ListenerCore::on_accept(tcp::Connection& connection) noexcept {
 
 UdpCore::UdpCore(Shard& owner) : SocketCore(Kind::udp, owner) {}
 
+// Half of it has to be free again before a sender is woken: not once a datagram.
+void UdpCore::count_sent(uint32_t charge) noexcept {
+  const uint32_t left = unsent_bytes.fetch_sub(charge, std::memory_order_seq_cst) - charge;
+  if (left > kSendBytesMax / 2 || !wants_send_room.load(std::memory_order_seq_cst)) return;
+  wants_send_room.store(false, std::memory_order_relaxed);
+  shard.has_news(*this);
+}
+
 UdpCore::~UdpCore() {
   DatagramPiece piece;
   while (received.try_pop(piece)) {

@@ -15,7 +15,9 @@
 // full ring, and a reader sees them only after every byte (C132).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -146,6 +148,7 @@ struct DatagramPiece {
 struct UdpCore final : SocketCore, udp::Owner {
   static constexpr uint32_t kPieces = 512;
   static constexpr uint32_t kReceiveBytesMax = 1 << 20;  // whole pages (TM-67)
+  static constexpr uint32_t kSendBytesMax = 512 << 10;  // charged, between send_to() and the device
 
   explicit UdpCore(Shard& owner);
   ~UdpCore();
@@ -153,6 +156,17 @@ struct UdpCore final : SocketCore, udp::Owner {
   void on_error(std::errc reason) noexcept override;
 
   udp::Port* port = nullptr;  // shard's
+  // A datagram counts as the part of a block that it may hold.
+  [[nodiscard]] static constexpr uint32_t charge_of(size_t datagram_bytes) noexcept {
+    return static_cast<uint32_t>(std::bit_ceil(std::max<size_t>(datagram_bytes, 2048)));
+  }
+  [[nodiscard]] bool has_send_room(uint32_t charge) const noexcept {
+    return unsent_bytes.load(std::memory_order_seq_cst) + charge <= kSendBytesMax;
+  }
+  void count_sent(uint32_t charge) noexcept;  // by the shard
+
+  std::atomic<uint32_t> unsent_bytes{0};
+  std::atomic<bool> wants_send_room{false};
   std::atomic<uint32_t> queued_bytes{0};
   SpscRing<DatagramPiece, kPieces> received;
 };

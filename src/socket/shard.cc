@@ -207,7 +207,7 @@ size_t Shard::drain(SubmissionQueue& queue) noexcept {
   return applied;
 }
 
-// False: not its turn yet, or no packet to put it in; it stays at the head of its ring.
+// False: not its turn yet, or no room for it; it stays at the head of its ring.
 bool Shard::apply(Submission& submission) noexcept {
   switch (submission.op) {
     case Submission::Op::consumed: {
@@ -220,6 +220,10 @@ bool Shard::apply(Submission& submission) noexcept {
   SocketCore& socket = *submission.socket;
   if (submission.sequence != socket.next_sequence) return false;
   if (submission.op == Submission::Op::send && !apply_send(submission)) return false;
+  if (submission.op == Submission::Op::datagram && !ip_->has_room()) {
+    starved_ = true;
+    return false;
+  }
   if (is_last(submission) && !may_go(socket)) return false;
   ++socket.next_sequence;
   if (submission.op != Submission::Op::send) apply_in_order(submission);
@@ -255,6 +259,7 @@ void Shard::apply_in_order(Submission& submission) noexcept {
       const Frag frag{submission.page, submission.offset, submission.size};
       const auto sent = udp_->send(*core.port, submission.to, &frag, 1, submission.payload_sum);
       if (!sent) core.on_error(sent.error());
+      core.count_sent(UdpCore::charge_of(submission.size));
       break;
     }
     case Submission::Op::shutdown: {

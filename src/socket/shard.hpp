@@ -172,7 +172,7 @@ class Shard {
   bool link_up_ = true;  // as the layers were told
   uint64_t link_came_up_ns_ = 0;
   SpinBudget spin_;
-  bool starved_ = false;  // a send waits for packets to come back
+  bool starved_ = false;  // a send waits for packets or frames to come back
   bool leaving_ = false;
   Counter linger_over_;  // the time was up before all was acknowledged
 

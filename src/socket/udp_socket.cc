@@ -58,6 +58,20 @@ SocketResult<Placed> place(UdpCore& core, Bytes data, Summed summed) noexcept {
   return Placed{frag, sum};
 }
 
+// Under send_lock. False: non-blocking.
+bool wait_for_room(UdpCore& core, uint32_t charge) noexcept {
+  if (core.has_send_room(charge)) return true;
+  core.wants_send_room.store(true, std::memory_order_seq_cst);
+  // Looked at again after the wish is known: what was sent in between is not missed.
+  if (core.has_send_room(charge)) return true;
+  if (core.nonblocking.load(std::memory_order_relaxed)) return false;
+  const Deadline for_ever(core.shard.context().clock, Event::kForever);
+  return wait_until(core, for_ever, [&core, charge]() noexcept {
+    core.wants_send_room.store(true, std::memory_order_seq_cst);
+    return core.has_send_room(charge) || core.closed.load(std::memory_order_acquire);
+  });
+}
+
 }  // namespace
 
 UdpSocket::UdpSocket(std::shared_ptr<StackCore> stack, UdpCore* core) noexcept
@@ -81,6 +95,8 @@ SocketResult<size_t> UdpSocket::send_to(std::span<const std::byte> data, const E
   const std::lock_guard guard(core.send_lock);
   const std::errc pending = core.error.exchange(std::errc{}, std::memory_order_acquire);
   if (pending != std::errc{}) return std::unexpected(pending);
+  const uint32_t charge = UdpCore::charge_of(data.size());
+  if (!wait_for_room(core, charge)) return std::unexpected(std::errc::operation_would_block);
   const bool is_whole = data.size() + kHeaderBytes <= stack_->mtu;
   const auto placed = place(core, data, is_whole ? Summed::no : Summed::yes);
   if (!placed) return std::unexpected(placed.error());
@@ -94,7 +110,10 @@ SocketResult<size_t> UdpSocket::send_to(std::span<const std::byte> data, const E
   submission.size = frag.size;
   submission.payload_sum = placed->sum;
   submission.to = to;
-  if (!core.shard.submit(submission)) {
+  core.unsent_bytes.fetch_add(charge, std::memory_order_relaxed);
+  const bool may_wait = !core.nonblocking.load(std::memory_order_relaxed);
+  if (!core.shard.submit(submission, may_wait ? Event::kForever : 0)) {
+    core.unsent_bytes.fetch_sub(charge, std::memory_order_relaxed);
     page_put(*frag.page);
     return std::unexpected(core.shard.why_not());
   }
