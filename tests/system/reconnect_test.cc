@@ -289,8 +289,15 @@ TEST_F(ReconnectTest, C058_a_guest_is_killed_under_three_transfers_and_comes_bac
       std::vector<std::thread> transfers;
       std::atomic<uint64_t> right{0};
       for (TcpSocket& socket : sockets) {
-        auto made = stays->tcp_connect({kAddress, kEcho}, 5s);
-        ASSERT_TRUE(made);
+        SocketResult<TcpSocket> made = std::unexpected(std::errc::connection_refused);
+        // It answers pings before it listens.
+        ASSERT_TRUE(eventually(
+            [&] {
+              made = stays->tcp_connect({kAddress, kEcho}, 5s);
+              return made.has_value() || made.error() != std::errc::connection_refused;
+            },
+            5s));
+        ASSERT_TRUE(made) << static_cast<int>(made.error());
         socket = std::move(*made);
         socket.set_send_timeout(is_killed ? 300ms : 60s);  // nobody is there to answer
         socket.set_receive_timeout(is_killed ? 300ms : 60s);
