@@ -100,6 +100,15 @@ struct IpPrefix {
   [[nodiscard]] std::string to_string() const;
 };
 
+// What is in `prefix` goes by `gateway`: "10.88.0.0/16=10.77.0.9".
+struct Route {
+  IpPrefix prefix;
+  IpAddress gateway;
+
+  [[nodiscard]] static std::optional<Route> parse(std::string_view text);
+  [[nodiscard]] std::string to_string() const;
+};
+
 struct MacAddress {
   std::array<uint8_t, 6> bytes{};
 

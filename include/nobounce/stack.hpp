@@ -47,11 +47,13 @@ enum class OnDisconnect : uint8_t {
 };
 
 struct StackOptions {
-  std::string net;   // "vhost-user:PATH"; ",server" waits for the back-end
-  IpPrefix address;  // "10.77.0.2/24"
-  std::optional<IpAddress> gateway;
-  std::optional<MacAddress> mac;  // default: the device's, else a random local one
-  std::optional<uint16_t> mtu;    // 576 or more; default: the device's, else 1500
+  std::string net;                       // "vhost-user:PATH"; ",server" waits for the back-end
+  IpPrefix address;                      // "10.77.0.2/24"
+  std::vector<IpPrefix> more_addresses;  // further own addresses, at most 15
+  std::optional<IpAddress> gateway;      // default route
+  std::vector<Route> routes;             // longest prefix wins; at most 64
+  std::optional<MacAddress> mac;         // default: the device's, else a random local one
+  std::optional<uint16_t> mtu;           // 576 or more; default: the device's, else 1500
   Mode mode = Mode::nocopy;
   unsigned nocopy_tx_percent = 45;  // of the pool; ignored in bounce mode
   unsigned nocopy_rx_percent = 45;

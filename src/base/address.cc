@@ -90,6 +90,19 @@ std::string IpPrefix::to_string() const {
   return fmt::format("{}/{}", address.to_string(), length);
 }
 
+std::optional<Route> Route::parse(std::string_view text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos) return {};
+  const auto prefix = IpPrefix::parse(text.substr(0, equals));
+  const auto gateway = IpAddress::parse(text.substr(equals + 1));
+  if (!prefix || !gateway) return {};
+  return Route{*prefix, *gateway};
+}
+
+std::string Route::to_string() const {
+  return fmt::format("{}={}", prefix.to_string(), gateway.to_string());
+}
+
 std::optional<MacAddress> MacAddress::parse(std::string_view text) {
   MacAddress mac;
   if (text.size() != 17) return {};

@@ -8,7 +8,7 @@ namespace {
 thread_local ThreadKind thread_kind = ThreadKind::application;
 
 constexpr const char* kThreadNames[kThreadKinds] = {"application", "io"};
-constexpr const char* kCopyNames[kCopyKinds] = {"send", "receive", "bounce", "header"};
+constexpr const char* kCopyNames[kCopyKinds] = {"send", "receive", "bounce", "header", "local"};
 
 }  // namespace
 

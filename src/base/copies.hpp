@@ -18,16 +18,17 @@ enum class CopyKind : uint8_t {
   receive,  // socket buffer -> application memory
   bounce,   // swiotlb: original <-> bounce slot, payload pages
   header,   // packet headers into or out of shared memory
+  local,    // what is sent to an address of our own: sender's pages -> private pages
 };
 inline constexpr size_t kThreadKinds = 2;
-inline constexpr size_t kCopyKinds = 4;
+inline constexpr size_t kCopyKinds = 5;
 
 [[nodiscard]] ThreadKind this_thread_kind() noexcept;
 void set_this_thread_kind(ThreadKind kind) noexcept;
 
 class CopyLedger {
  public:
-  // Names: "copy.<application|io>.<send|receive|bounce|header>_bytes".
+  // Names: "copy.<application|io>.<send|receive|bounce|header|local>_bytes".
   explicit CopyLedger(CounterRegistry& registry);
   void count(CopyKind kind, uint64_t bytes) noexcept {
     cells_[static_cast<size_t>(this_thread_kind())][static_cast<size_t>(kind)].add(bytes);

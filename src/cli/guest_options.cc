@@ -39,11 +39,15 @@ void add_guest_options(CLI::App& command, GuestOptions& options) {
   StackOptions& stack = options.stack;
   add_value(command, "--net", stack.net, parse_net, "a device, e.g. vhost-user:/tmp/nb.sock",
             "vhost-user:PATH", "the device: socket of a vhost-user back-end");
-  add_value(command, "--ip", stack.address, parse_host_prefix,
-            "an address a host can have with its prefix length, e.g. 10.77.0.2/24", "A/B",
-            "address of this side");
+  add_values(command, "--ip", options.addresses, parse_host_prefix,
+             "an address a host can have with its prefix length, e.g. 10.77.0.2/24", "A/B",
+             "address of this side; may be given several times, the first is the primary one");
   add_value(command, "--gateway", stack.gateway, &IpAddress::parse, "an address, e.g. 10.77.0.1",
             "A", "default route");
+  add_values(
+      command, "--route", stack.routes, &Route::parse,
+      "a prefix and its gateway, e.g. 10.88.0.0/16=10.77.0.9", "PREFIX=GATEWAY",
+      "a route besides the default one; may be given several times, the longest prefix wins");
   add_value(command, "--mac", stack.mac, parse_unicast_mac,
             "a unicast MAC address, e.g. 02:00:00:00:00:02", "MAC",
             "Ethernet address (default: the device's)");
@@ -77,6 +81,8 @@ void finish_guest_options(CLI::App& command, GuestOptions& options) {
   if (command.get_option("--ip")->count() == 0) {
     usage_error("--ip", "missing: this side's address, e.g. --ip 10.77.0.2/24");
   }
+  options.stack.address = options.addresses.front();
+  options.stack.more_addresses.assign(options.addresses.begin() + 1, options.addresses.end());
 }
 
 Result<std::unique_ptr<Stack>> open_stack(const GuestOptions& options, const std::string& command) {

@@ -4,6 +4,7 @@
 #include <CLI/App.hpp>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "nobounce/stack.hpp"
 
@@ -11,6 +12,7 @@ namespace nobounce::cli {
 
 struct GuestOptions {
   StackOptions stack;
+  std::vector<IpPrefix> addresses;  // --ip; finish_guest_options() gives them to `stack`
   std::string config;
 };
 

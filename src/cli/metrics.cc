@@ -53,7 +53,8 @@ Metrics measure(uint64_t bytes, double seconds, CounterMap moved) {
   const auto payload = [&](const std::string& thread) {
     return at(moved, "copy." + thread + ".send_bytes") +
            at(moved, "copy." + thread + ".receive_bytes") +
-           at(moved, "copy." + thread + ".bounce_bytes");
+           at(moved, "copy." + thread + ".bounce_bytes") +
+           at(moved, "copy." + thread + ".local_bytes");
   };
   metrics.application_copies = ratio(payload("application"), bytes);
   metrics.io_copies = ratio(payload("io"), bytes);

@@ -100,6 +100,22 @@ std::optional<std::string> as_text(const toml::node& node) {
   return {};
 }
 
+// The same of a list, for options that take several; nothing when it is not what it should be.
+std::vector<std::string> as_texts(const toml::node& node, bool may_be_list) {
+  std::vector<std::string> texts;
+  const toml::array* list = may_be_list ? node.as_array() : nullptr;
+  if (list == nullptr) {
+    if (const auto text = as_text(node)) texts.push_back(*text);
+    return texts;
+  }
+  for (const toml::node& item : *list) {
+    const auto text = as_text(item);
+    if (!text) return {};
+    texts.push_back(*text);
+  }
+  return texts;
+}
+
 void apply_table(CLI::App& command, const toml::table& table, const std::string& place,
                  bool shared) {
   for (const auto& [key, node] : table) {
@@ -117,10 +133,14 @@ void apply_table(CLI::App& command, const toml::table& table, const std::string&
                                   nearest("--" + name, option_names(command)) +
                                   "keys are option names without the dashes");
     }
-    const auto text = as_text(node);
-    if (!text) usage_error("--config", place + ": '" + name + "' must be one value");
+    const bool may_be_list = option->get_items_expected_max() > 1;
+    const std::vector<std::string> texts = as_texts(node, may_be_list);
+    if (texts.empty()) {
+      usage_error("--config", place + ": '" + name + "' must be one value" +
+                                  (may_be_list ? " or a list of values" : ""));
+    }
     if (option->count() != 0) continue;  // the command line wins
-    option->add_result(*text);
+    for (const std::string& text : texts) option->add_result(text);
     option->run_callback();
   }
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.hpp"
 
@@ -40,6 +41,24 @@ CLI::Option* add_value(CLI::App& app, const std::string& name, T& target, Parse 
     target = *std::move(value);
   };
   return app.add_option_function<std::string>(name, take, help)->type_name(type);
+}
+
+// The same for an option that may be given several times; in a configuration file it is a list.
+template <class T, class Parse>
+CLI::Option* add_values(CLI::App& app, const std::string& name, std::vector<T>& target, Parse parse,
+                        const std::string& right, const std::string& type,
+                        const std::string& help) {
+  const auto take = [&target, parse, right, name](const std::vector<std::string>& texts) {
+    target.clear();
+    for (const std::string& text : texts) {
+      auto value = parse(std::string_view(text));
+      if (!value) throw CLI::ValidationError(name, "'" + text + "' is not " + right);
+      target.push_back(*std::move(value));
+    }
+  };
+  return app.add_option_function<std::vector<std::string>>(name, take, help)
+      ->type_name(type)
+      ->allow_extra_args(false);
 }
 
 // The command line lacks something, or asks for two things at once.

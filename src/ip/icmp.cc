@@ -146,7 +146,7 @@ void Icmp::answer_echo(PacketPtr packet, const Ingress& ingress,
                                                     .dont_fragment = !is_large}));
 }
 
-void Icmp::receive_error(const Packet& packet, const Ingress&,
+void Icmp::receive_error(const Packet& packet, const Ingress& ingress,
                          const wire::IcmpView& icmp) noexcept {
   const auto kind = kind_of(icmp);
   if (!kind) {  // redirect, source quench (T-54)
@@ -158,6 +158,11 @@ void Icmp::receive_error(const Packet& packet, const Ingress&,
   if (!inner || body.size() - inner->header_size() < kQuoteMin ||
       inner->total_length() < inner->header_size() + kQuoteMin || inner->fragment_offset() != 0 ||
       !layer_.is_ours(inner->source()) || layer_.is_group(inner->destination())) {
+    bad_quote_.add();
+    return;
+  }
+  // Nobody outside has seen what we sent to ourselves (N-9).
+  if (layer_.is_ours(inner->destination()) && !layer_.is_ours(ingress.source)) {
     bad_quote_.add();
     return;
   }

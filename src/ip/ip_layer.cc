@@ -5,38 +5,41 @@
 
 namespace nobounce::ip {
 
+namespace {
+
+Routes make_routes(const Options& options) {
+  std::vector<IpPrefix> addresses{options.address};
+  addresses.insert(addresses.end(), options.more_addresses.begin(), options.more_addresses.end());
+  return Routes({.addresses = addresses, .gateway = options.gateway, .routes = options.routes});
+}
+
+}  // namespace
+
 Layer::State::State(Layer& layer, ShardContext& shard, NetDevice& net_device,
                     const Options& layer_options)
     : context(shard),
       device(net_device),
-      options(layer_options),
+      routes(make_routes(layer_options)),
       mac(net_device.mac()),
       drops(shard.counters),
       output(shard, net_device, "ip"),
-      neighbours(shard, output, *this,
-                 {.address = layer_options.address,
-                  .mac = mac,
-                  .entries_max = layer_options.neighbours_max}),
+      neighbours(shard, output, *this, routes,
+                 {.mac = mac, .entries_max = layer_options.neighbours_max}),
       icmp(shard, layer, transports, layer_options.answer_ping),
       reassembly(shard, *this, layer_options.reassembly_pages_max),
       path_mtus(shard, layer_options.path_mtus_max),
       sent(shard.counters.counter("ip.sent")),
       received(shard.counters.counter("ip.received")) {}
 
+Layer::State::~State() {
+  while (Packet* packet = local.pop_front()) const PacketPtr gone(packet);
+}
+
 // ---- sending ------------------------------------------------------------------------------------
 
 SendResult Layer::State::refuse(Drop why, SendResult result) noexcept {
   drops.add(why);
   return result;
-}
-
-std::optional<IpAddress> Layer::State::next_hop(const IpAddress& destination) const noexcept {
-  if (!destination.is_v4() || !options.address.address.is_v4() || destination.is_any() ||
-      destination.is_loopback()) {
-    return std::nullopt;
-  }
-  if (is_group(destination) || options.address.contains(destination)) return destination;
-  return options.gateway;
 }
 
 uint16_t Layer::State::mtu_to(const IpAddress& destination) const noexcept {
@@ -63,33 +66,21 @@ SendResult Layer::State::send(PacketPtr packet, const Egress& egress) noexcept {
   if (!egress.destination.is_v4()) {
     return refuse(Drop::ipv6_not_supported, SendResult::no_route);
   }
-  const auto hop = next_hop(egress.destination);
+  const auto hop = routes.find(egress.destination);
   if (!hop) return refuse(Drop::no_route, SendResult::no_route);
-  if (is_ours(egress.destination)) return refuse(Drop::to_self, SendResult::no_route);
   if (!is_ours(egress.source)) return refuse(Drop::bad_source, SendResult::no_route);
+  if (is_ours(egress.destination)) return send_local(std::move(packet), egress);
   const uint16_t path_mtu = egress.dont_fragment ? device.mtu() : mtu_to(egress.destination);
   const Cut cut = cut_for(*packet, egress, path_mtu);
   if (cut == Cut::too_big) return refuse(Drop::too_big, SendResult::too_big);
-  if (!has_room()) return refuse(Drop::output_full, SendResult::would_block);
+  if (!has_room(egress.destination)) return refuse(Drop::output_full, SendResult::would_block);
   if (cut == Cut::yes) {  // one checksum for all fragments
     const bool is_complete = complete_checksum(*packet);
     NB_ASSERT(is_complete);
   }
   // RFC 6864: the ID of an atomic datagram is free; else it must not be guessed.
-  const wire::Ipv4Header header{
-      .tos = egress.tos,
-      .total_length = static_cast<uint16_t>(wire::kIpv4HeaderSize + packet->size()),
-      .identification =
-          egress.dont_fragment ? uint16_t{0} : static_cast<uint16_t>(context.random.next_u32()),
-      .dont_fragment = egress.dont_fragment,
-      .ttl = egress.ttl,
-      .protocol = egress.protocol,
-      .source = egress.source,
-      .destination = egress.destination};
-  header.emit(packet->push(wire::kIpv4HeaderSize));
-  if (packet->checksum == Checksum::partial) {
-    packet->csum_start = static_cast<uint16_t>(packet->csum_start + wire::kIpv4HeaderSize);
-  }
+  write_header(*packet, egress,
+               egress.dont_fragment ? 0 : static_cast<uint16_t>(context.random.next_u32()));
   if (cut == Cut::yes) {
     packet->gso = Gso::fragments4;
     packet->gso_size = path_mtu;
@@ -98,9 +89,25 @@ SendResult Layer::State::send(PacketPtr packet, const Egress& egress) noexcept {
   if (is_group(egress.destination)) {
     send_to_group(std::move(packet), egress.destination);
   } else {
-    neighbours.send(*hop, std::move(packet));
+    neighbours.send(hop->neighbour, std::move(packet));
   }
   return SendResult::sent;
+}
+
+void Layer::State::write_header(Packet& packet, const Egress& egress, uint16_t id) noexcept {
+  const wire::Ipv4Header header{
+      .tos = egress.tos,
+      .total_length = static_cast<uint16_t>(wire::kIpv4HeaderSize + packet.size()),
+      .identification = id,
+      .dont_fragment = egress.dont_fragment,
+      .ttl = egress.ttl,
+      .protocol = egress.protocol,
+      .source = egress.source,
+      .destination = egress.destination};
+  header.emit(packet.push(wire::kIpv4HeaderSize));
+  if (packet.checksum == Checksum::partial) {
+    packet.csum_start = static_cast<uint16_t>(packet.csum_start + wire::kIpv4HeaderSize);
+  }
 }
 
 // Broadcast, or the multicast MAC of RFC 1112 6.4.
@@ -114,7 +121,11 @@ void Layer::State::send_to_group(PacketPtr packet, const IpAddress& destination)
   neighbours.forward(to, std::move(packet));
 }
 
-bool Layer::State::has_room() noexcept {
+bool Layer::State::has_room(const IpAddress& destination) noexcept {
+  if (is_ours(destination)) {
+    if (local_full()) is_local_blocked = true;
+    return !local_full();
+  }
   if (output.full()) output.transmit();
   if (output.full()) is_blocked = true;
   return !output.full();
@@ -123,8 +134,10 @@ bool Layer::State::has_room() noexcept {
 void Layer::State::flush() noexcept {
   if (is_blocked) device.reclaim(0);
   output.transmit();
-  if (!is_blocked || output.full()) return;
-  is_blocked = false;
+  // Either queue alone: a device that takes nothing more does not stop what stays inside.
+  const bool has_room = (is_blocked && !output.full()) || (is_local_blocked && !local_full());
+  if (!has_room) return;
+  is_blocked = is_local_blocked = false;
   for (Transport* transport : transports) {
     if (transport != nullptr) transport->transmit_ready();
   }
@@ -153,14 +166,21 @@ void Layer::receive(PacketBurst& burst) noexcept {
   burst.clear();
 }
 
-bool Layer::has_room() noexcept { return state_->has_room(); }
+bool Layer::has_room(const IpAddress& destination) noexcept {
+  return state_->has_room(destination);
+}
 void Layer::flush() noexcept { state_->flush(); }
 
 bool Layer::output_pending() const noexcept { return !state_->output.empty(); }
 
+size_t Layer::receive_local() noexcept { return state_->receive_local(); }
+
+bool Layer::local_pending() const noexcept { return !state_->local.empty(); }
+
 std::optional<IpAddress> Layer::source_for(const IpAddress& destination) const noexcept {
-  if (!state_->next_hop(destination)) return std::nullopt;
-  return state_->options.address.address;
+  return state_->routes.find(destination).transform([](const Routes::Hop& hop) {
+    return hop.source;
+  });
 }
 
 uint16_t Layer::mtu_to(const IpAddress& destination) const noexcept {

@@ -1,6 +1,7 @@
 // The network layer of one shard on one device: Ethernet, ARP, IPv4, ICMP.
 //
 //   transports --send()--> [route, ARP] -> IP header -> Ethernet header -> output burst --flush()--> device
+//                       +-> to an address of our own: local queue --receive_local()--> transport
 //   device --receive()--> Ethernet -> ARP | IPv4 [-> reassembly] -> ICMP | transport.receive()
 //
 // Addresses are IpAddress throughout, ready for IPv6; this first form sends and accepts IPv4.
@@ -9,12 +10,13 @@
 // Cost: O(1) a packet, a neighbour look-up by keyed hash; tables are bounded and sized at
 // construction. Nothing allocates afterwards.
 // Errors: drops are counted by reason ("ip.drop.<reason>", "arp.<reason>", "icmp.<reason>").
-// Spec: tcp.md N-1, N-2, N-3, N-4, N-5, N-12, T-11, T-22 (who may be answered), T-54.
+// Spec: tcp.md N-1 to N-5, N-9, N-12, T-11, T-22 (who may be answered), T-54.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "netdev/net_device.hpp"
 #include "netdev/shard_context.hpp"
@@ -89,6 +91,9 @@ struct Egress {
 // `csum_offset` of the transport header that begins the head. Call when head and frags are complete.
 void set_partial_checksum(Packet& packet, const Egress& egress, uint16_t csum_offset) noexcept;
 
+// Packets to addresses of our own that wait for receive_local(); each has pages of its own.
+inline constexpr size_t kLocalMax = 256;
+
 enum class SendResult : uint8_t {
   sent,         // queued for the device, or waiting for the neighbour to be resolved
   would_block,  // output is full: the packet was dropped, transmit_ready() will follow
@@ -99,6 +104,8 @@ enum class SendResult : uint8_t {
 struct Options {
   IpPrefix address;
   std::optional<IpAddress> gateway{};
+  std::span<const IpPrefix> more_addresses{};  // these two are copied
+  std::span<const Route> routes{};
   bool answer_ping = true;
   size_t neighbours_max = 256;
   size_t path_mtus_max = 256;
@@ -117,14 +124,18 @@ class Layer {
   SendResult send(PacketPtr packet, const Egress& egress) noexcept;
   // Takes the whole burst.
   void receive(PacketBurst& burst) noexcept;
+  // Takes what was sent to addresses of our own since the last call; how many that were.
+  size_t receive_local() noexcept;
+  [[nodiscard]] bool local_pending() const noexcept;
   // Hands the output to the device: one transmit() a call. End of each round, and when full.
   void flush() noexcept;
-  // Whether send() would take a packet now, or say would_block. Then transmit_ready() follows too.
-  [[nodiscard]] bool has_room() noexcept;
+  // Whether send() would take a packet for `destination` now, or say would_block; transmit_ready()
+  // follows here too.
+  [[nodiscard]] bool has_room(const IpAddress& destination) noexcept;
   // Frames waiting in the output burst or for the device.
   [[nodiscard]] bool output_pending() const noexcept;
 
-  // Our address for that destination; nothing when there is no route.
+  // Our address for that destination, by its route; nothing when there is no route.
   [[nodiscard]] std::optional<IpAddress> source_for(const IpAddress& destination) const noexcept;
   // Largest IP packet to that destination that goes in one piece.
   [[nodiscard]] uint16_t mtu_to(const IpAddress& destination) const noexcept;
@@ -139,7 +150,7 @@ class Layer {
   // ICMP "port unreachable" about a datagram just received (rate limited; `packet` as received by
   // the transport).
   void send_port_unreachable(const Packet& packet, const Ingress& ingress) noexcept;
-  // Announces our address (gratuitous ARP): at start and on link up.
+  // Announces our addresses (gratuitous ARP): at start and on link up.
   void announce() noexcept;
 
   // Sends one echo request; the answer comes to `sink` (null: none any more). Used by `ping`.

@@ -7,6 +7,7 @@
 #include "ip/neighbours.hpp"
 #include "ip/path_mtus.hpp"
 #include "ip/reassembly.hpp"
+#include "ip/routes.hpp"
 #include "netdev/output.hpp"
 #include "wire/ethernet.hpp"
 
@@ -14,6 +15,7 @@ namespace nobounce::ip {
 
 struct Layer::State final : Neighbours::Observer, Reassembly::Observer {
   State(Layer& layer, ShardContext& shard, NetDevice& net_device, const Options& layer_options);
+  ~State();
 
   // ---- sending (ip_layer.cc) ----
   SendResult send(PacketPtr packet, const Egress& egress) noexcept;
@@ -21,12 +23,18 @@ struct Layer::State final : Neighbours::Observer, Reassembly::Observer {
   [[nodiscard]] Cut cut_for(const Packet& packet, const Egress& egress,
                             uint16_t path_mtu) const noexcept;
   [[nodiscard]] uint16_t mtu_to(const IpAddress& destination) const noexcept;
-  [[nodiscard]] std::optional<IpAddress> next_hop(const IpAddress& destination) const noexcept;
   void send_to_group(PacketPtr packet, const IpAddress& destination) noexcept;
   SendResult refuse(Drop why, SendResult result) noexcept;
-  [[nodiscard]] bool has_room() noexcept;
+  [[nodiscard]] bool has_room(const IpAddress& destination) noexcept;
+  void write_header(Packet& packet, const Egress& egress, uint16_t id) noexcept;
   void flush() noexcept;
   void unresolved(const Packet& packet) noexcept override;
+
+  // ---- to ourselves (local.cc) ----
+  SendResult send_local(PacketPtr packet, const Egress& egress) noexcept;
+  [[nodiscard]] PacketPtr copy_for_us(const Packet& packet) noexcept;
+  [[nodiscard]] bool local_full() const noexcept { return local.size() == kLocalMax; }
+  size_t receive_local() noexcept;
 
   // ---- receiving (receive.cc) ----
   void receive(PacketPtr packet) noexcept;
@@ -40,16 +48,15 @@ struct Layer::State final : Neighbours::Observer, Reassembly::Observer {
   void dispatch(PacketPtr packet, const Ingress& ingress) noexcept;
 
   [[nodiscard]] bool is_ours(const IpAddress& address) const noexcept {
-    return address == options.address.address;
+    return routes.is_ours(address);
   }
   [[nodiscard]] bool is_group(const IpAddress& address) const noexcept {
-    return address.is_multicast() || address.is_limited_broadcast() ||
-           (options.address.length <= 30 && address == options.address.broadcast());
+    return routes.is_group(address);
   }
 
   ShardContext& context;
   NetDevice& device;
-  Options options;
+  const Routes routes;
   MacAddress mac;  // read once (N-12)
   TransportTable transports{};
   DropCounters drops;
@@ -58,7 +65,9 @@ struct Layer::State final : Neighbours::Observer, Reassembly::Observer {
   Icmp icmp;
   Reassembly reassembly;
   PathMtus path_mtus;
-  bool is_blocked = false;  // someone was told would_block
+  List<Packet> local;             // sent to us by us, heads at the IP header
+  bool is_blocked = false;        // someone was told would_block, for the device's sake
+  bool is_local_blocked = false;  // the same, for the local queue's
   Counter sent, received;
 };
 

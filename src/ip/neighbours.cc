@@ -8,10 +8,11 @@
 namespace nobounce::ip {
 
 Neighbours::Neighbours(ShardContext& context, Output& output, Observer& observer,
-                       const NeighbourOptions& options)
+                       const Routes& routes, const NeighbourOptions& options)
     : context_(context),
       output_(output),
       observer_(observer),
+      routes_(routes),
       options_(options),
       key_(SipKey::make(context.random)),
       timer_([](void* self, uint64_t now_ns) { static_cast<Neighbours*>(self)->on_timer(now_ns); },
@@ -205,12 +206,16 @@ void Neighbours::send_arp(const wire::ArpPacket& arp, const MacAddress& to) noex
 }
 
 void Neighbours::announce() noexcept {
+  for (const IpPrefix& own : routes_.addresses()) announce(own.address);
+}
+
+void Neighbours::announce(const IpAddress& address) noexcept {
   requests_sent_.add();
   send_arp({.operation = wire::ArpOperation::request,
             .sender_mac = options_.mac,
-            .sender_ip = options_.address.address,
+            .sender_ip = address,
             .target_mac = {},
-            .target_ip = options_.address.address},
+            .target_ip = address},
            MacAddress::broadcast());
 }
 
@@ -226,7 +231,7 @@ void Neighbours::ask(Entry& entry) noexcept {
   const bool is_probe = entry.status == Status::probing;
   send_arp({.operation = wire::ArpOperation::request,
             .sender_mac = options_.mac,
-            .sender_ip = options_.address.address,
+            .sender_ip = routes_.source_on_link(entry.address),
             .target_mac = is_probe ? entry.mac : MacAddress{},
             .target_ip = entry.address},
            is_probe ? entry.mac : MacAddress::broadcast());
@@ -280,10 +285,9 @@ void Neighbours::receive(const Packet& packet) noexcept {
     return;
   }
   if (arp->sender_mac() == options_.mac) return;  // our own, looped back
-  const IpAddress& ours = options_.address.address;
-  if (arp->sender_ip() == ours) {
+  if (routes_.is_ours(arp->sender_ip())) {
     conflicts_.add();
-    defend();
+    defend(arp->sender_ip());
     return;
   }
   if (arp->operation() == wire::ArpOperation::reply) {
@@ -291,13 +295,14 @@ void Neighbours::receive(const Packet& packet) noexcept {
     return;
   }
   learn(*arp);
-  if (arp->target_ip() != ours || arp->sender_mac().is_multicast() || arp->sender_mac().is_zero()) {
+  const IpAddress target = arp->target_ip();
+  if (!routes_.is_ours(target) || arp->sender_mac().is_multicast() || arp->sender_mac().is_zero()) {
     return;
   }
   replies_sent_.add();
   send_arp({.operation = wire::ArpOperation::reply,
             .sender_mac = options_.mac,
-            .sender_ip = ours,
+            .sender_ip = target,
             .target_mac = arp->sender_mac(),
             .target_ip = arp->sender_ip()},
            arp->sender_mac());
@@ -305,10 +310,7 @@ void Neighbours::receive(const Packet& packet) noexcept {
 
 bool Neighbours::is_learnable(const wire::ArpView& arp) const noexcept {
   const MacAddress mac = arp.sender_mac();
-  const IpAddress address = arp.sender_ip();
-  return !mac.is_multicast() && !mac.is_zero() && !address.is_any() && !address.is_multicast() &&
-         !address.is_loopback() && !address.is_limited_broadcast() &&
-         options_.address.contains(address) && address != options_.address.broadcast();
+  return !mac.is_multicast() && !mac.is_zero() && routes_.is_neighbour(arp.sender_ip());
 }
 
 // A reply counts while we ask its sender, and only when it is addressed to us.
@@ -316,9 +318,8 @@ void Neighbours::accept_reply(const wire::ArpView& arp) noexcept {
   Entry* entry = find(arp.sender_ip());
   const bool is_asked =
       entry != nullptr && (entry->status == Status::incomplete || entry->status == Status::probing);
-  if (!is_asked || arp.target_ip() != options_.address.address ||
-      arp.target_mac() != options_.mac || arp.sender_mac().is_multicast() ||
-      arp.sender_mac().is_zero()) {
+  if (!is_asked || !routes_.is_ours(arp.target_ip()) || arp.target_mac() != options_.mac ||
+      arp.sender_mac().is_multicast() || arp.sender_mac().is_zero()) {
     ignored_.add();
     return;
   }
@@ -346,7 +347,7 @@ void Neighbours::confirm(Entry& entry, const MacAddress& mac) noexcept {
 // gratuitous requests (the neighbour's address went to another machine), after which the next
 // packet asks the new place for confirmation.
 void Neighbours::learn(const wire::ArpView& arp) noexcept {
-  const bool is_to_us = arp.target_ip() == options_.address.address;
+  const bool is_to_us = routes_.is_ours(arp.target_ip());
   const bool is_gratuitous = arp.target_ip() == arp.sender_ip();
   if (!is_learnable(arp) || (!is_to_us && !is_gratuitous)) {
     ignored_.add();
@@ -377,11 +378,15 @@ void Neighbours::learn(const wire::ArpView& arp) noexcept {
   if (entry->status == Status::reachable) move_to(*entry, Status::learned);
 }
 
-void Neighbours::defend() noexcept {
-  if (has_defended_ && context_.now_ns - defended_ns_ < kDefendIntervalNs) return;
-  has_defended_ = true;
-  defended_ns_ = context_.now_ns;
-  announce();
+// Each address by itself: a claim to one does not use up the defence of another.
+void Neighbours::defend(const IpAddress& address) noexcept {
+  const auto own = routes_.addresses();
+  const auto at = std::ranges::find(own, address, &IpPrefix::address);
+  NB_ASSERT(at != own.end());
+  std::optional<uint64_t>& defended_ns = defended_ns_[static_cast<size_t>(at - own.begin())];
+  if (defended_ns && context_.now_ns - *defended_ns < kDefendIntervalNs) return;
+  defended_ns = context_.now_ns;
+  announce(address);
 }
 
 }  // namespace nobounce::ip

@@ -28,10 +28,13 @@
 // Counters: "arp.<reason>". Spec: tcp.md N-5, T-62; C043, C045.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/siphash.hpp"
+#include "ip/routes.hpp"
 #include "netdev/output.hpp"
 #include "netdev/shard_context.hpp"
 #include "nobounce/address.hpp"
@@ -40,7 +43,6 @@
 namespace nobounce::ip {
 
 struct NeighbourOptions {
-  IpPrefix address;
   MacAddress mac;
   size_t entries_max = 256;
 };
@@ -65,7 +67,8 @@ class Neighbours {
     ~Observer() = default;
   };
 
-  Neighbours(ShardContext& context, Output& output, Observer& observer,
+  // `routes` outlives it.
+  Neighbours(ShardContext& context, Output& output, Observer& observer, const Routes& routes,
              const NeighbourOptions& options);
   ~Neighbours();
 
@@ -76,7 +79,7 @@ class Neighbours {
   void forward(const MacAddress& to, PacketPtr packet) noexcept;
   // An ARP packet, head at the ARP header.
   void receive(const Packet& packet) noexcept;
-  // Gratuitous request: tells everyone our address (RFC 5227 2.3).
+  // Gratuitous requests: tells everyone our addresses (RFC 5227 2.3).
   void announce() noexcept;
 
   [[nodiscard]] size_t size() const noexcept { return options_.entries_max - free_.size(); }
@@ -110,7 +113,8 @@ class Neighbours {
   void confirm(Entry& entry, const MacAddress& mac) noexcept;
   void learn(const wire::ArpView& arp) noexcept;
   void accept_reply(const wire::ArpView& arp) noexcept;
-  void defend() noexcept;
+  void announce(const IpAddress& address) noexcept;
+  void defend(const IpAddress& address) noexcept;
   [[nodiscard]] bool is_learnable(const wire::ArpView& arp) const noexcept;
 
   void ask(Entry& entry) noexcept;
@@ -122,6 +126,7 @@ class Neighbours {
   ShardContext& context_;
   Output& output_;
   Observer& observer_;
+  const Routes& routes_;
   NeighbourOptions options_;
   SipKey key_;
   std::unique_ptr<Entry[]> entries_;
@@ -133,8 +138,7 @@ class Neighbours {
   Timer timer_;
   size_t incomplete_ = 0;
   size_t pending_ = 0;
-  bool has_defended_ = false;
-  uint64_t defended_ns_ = 0;
+  std::array<std::optional<uint64_t>, Routes::kAddressesMax> defended_ns_;  // by own address
 
   Counter requests_sent_, replies_sent_, received_, malformed_, ignored_, conflicts_, unresolved_,
       pending_dropped_, table_full_, incomplete_limit_, evicted_, output_full_;

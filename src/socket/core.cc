@@ -136,6 +136,7 @@ UdpCore::~UdpCore() {
   while (received.try_pop(piece)) {
     if (piece.page != nullptr) page_return(*piece.page);
   }
+  local_frags.release();
   frags.release();
 }
 
@@ -145,7 +146,7 @@ void UdpCore::on_datagram(PacketPtr packet, const Endpoint& from) noexcept {
   uint32_t pieces = 0;
   for (uint8_t i = 0; i < data.frag_count; ++i) {
     if (data.frags[i].size == 0) continue;
-    charge += static_cast<uint32_t>(kPageSize);
+    charge += charge_of(*data.frags[i].page);
     ++pieces;
   }
   if (received.room() < std::max(pieces, 1u) ||

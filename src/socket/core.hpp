@@ -153,11 +153,16 @@ struct UdpCore final : SocketCore, udp::Owner {
   explicit UdpCore(Shard& owner);
   ~UdpCore();
   void on_datagram(PacketPtr packet, const Endpoint& from) noexcept override;
+  // What a piece holds back, whatever part of it is payload.
+  [[nodiscard]] static uint32_t charge_of(Page& page) noexcept {
+    return static_cast<uint32_t>(block_bytes(page_head(page)));
+  }
   void on_error(std::errc reason) noexcept override;
 
   udp::Port* port = nullptr;  // shard's
+  FragCache local_frags;      // as `frags`, for what is sent to this stack itself
   // A datagram counts as the part of a block that it may hold.
-  [[nodiscard]] static constexpr uint32_t charge_of(size_t datagram_bytes) noexcept {
+  [[nodiscard]] static constexpr uint32_t send_charge(size_t datagram_bytes) noexcept {
     return static_cast<uint32_t>(std::bit_ceil(std::max<size_t>(datagram_bytes, 2048)));
   }
   [[nodiscard]] bool has_send_room(uint32_t charge) const noexcept {

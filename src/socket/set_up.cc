@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ip/routes.hpp"
 #include "netdev/capture.hpp"
 #include "socket/composition.hpp"
 #include "socket/stack_core.hpp"
@@ -17,6 +18,86 @@ std::unexpected<Error> invalid_option(std::string cause, std::string hint) {
 
 namespace {
 
+bool is_same_network(const IpPrefix& a, const IpPrefix& b) {
+  return a.length == b.length && a.contains(b.address);
+}
+
+bool is_host_address(const IpPrefix& own) {
+  const IpAddress& address = own.address;
+  return address.is_v4() && own.length > 0 && !address.is_any() && !address.is_multicast() &&
+         !address.is_loopback() && !address.is_limited_broadcast();
+}
+
+// Every address can be a host's, and means one thing: none is given twice or is the broadcast address
+// of its own or of another one's network.
+Result<void> check_addresses(std::span<const IpPrefix> addresses) {
+  if (addresses.size() > ip::Routes::kAddressesMax) {
+    return invalid_option(fmt::format("{} addresses", addresses.size()),
+                          fmt::format("at most {}", ip::Routes::kAddressesMax));
+  }
+  for (const IpPrefix& own : addresses) {
+    if (!is_host_address(own)) {
+      return invalid_option(fmt::format("{} is no address to have", own.to_string()),
+                            "give IPv4 addresses with their prefix length, like 10.78.0.2/24");
+    }
+  }
+  for (const IpPrefix& own : addresses) {
+    if (std::ranges::count(addresses, own.address, &IpPrefix::address) > 1) {
+      return invalid_option(fmt::format("address {} is given twice", own.address.to_string()),
+                            "once is enough");
+    }
+    for (const IpPrefix& other : addresses) {
+      if (other.length <= 30 && own.address == other.broadcast()) {
+        return invalid_option(fmt::format("{} is the broadcast address of {}",
+                                          own.address.to_string(), other.to_string()),
+                              "choose another one of that network");
+      }
+    }
+  }
+  return {};
+}
+
+// Every gateway is a neighbour, and of each prefix it is clear where it goes.
+Result<void> check_routes(const StackOptions& options, std::span<const IpPrefix> addresses) {
+  if (options.routes.size() > ip::Routes::kRoutesMax) {
+    return invalid_option(fmt::format("{} routes", options.routes.size()),
+                          fmt::format("at most {}", ip::Routes::kRoutesMax));
+  }
+  const ip::Routes links({.addresses = addresses, .gateway = {}, .routes = {}});
+  const auto check_gateway = [&links](const IpAddress& gateway, const std::string& what) {
+    if (links.is_neighbour(gateway)) return Result<void>{};
+    return Result<void>(invalid_option(
+        fmt::format("{} {} is on none of this side's networks", what, gateway.to_string()),
+        "a gateway is a neighbour: choose one on the network of an own address"));
+  };
+  std::vector<IpPrefix> known(addresses.begin(), addresses.end());
+  if (options.gateway) known.push_back({IpAddress(), 0});
+  for (const Route& route : options.routes) {
+    if (!route.prefix.address.is_v4()) {
+      return invalid_option(fmt::format("route {} is not IPv4", route.to_string()),
+                            "IPv6 is not there yet");
+    }
+    if (auto checked = check_gateway(route.gateway, "the route's gateway"); !checked) {
+      return checked;
+    }
+    if (std::ranges::any_of(known,
+                            [&](const IpPrefix& k) { return is_same_network(k, route.prefix); })) {
+      return invalid_option(
+          fmt::format("{} has a route before {}", route.prefix.to_string(), route.to_string()),
+          "a prefix goes one way: own networks are on the link, --gateway is 0.0.0.0/0");
+    }
+    known.push_back(route.prefix);
+  }
+  return options.gateway ? check_gateway(*options.gateway, "the gateway") : Result<void>{};
+}
+
+Result<void> check_network(const StackOptions& options) {
+  std::vector<IpPrefix> addresses{options.address};
+  addresses.insert(addresses.end(), options.more_addresses.begin(), options.more_addresses.end());
+  if (auto checked = check_addresses(addresses); !checked) return checked;
+  return check_routes(options, addresses);
+}
+
 // What can be wrong with the options, said before anything is made.
 Result<void> check(const StackOptions& options) {
   if (options.address.length == 0 || options.address.address.is_any()) {
@@ -27,11 +108,7 @@ Result<void> check(const StackOptions& options) {
     return invalid_option(fmt::format("{} is not an IPv4 address", options.address.to_string()),
                           "IPv6 is not there yet");
   }
-  if (options.gateway && !options.address.contains(*options.gateway)) {
-    return invalid_option(fmt::format("gateway {} is not in {}", options.gateway->to_string(),
-                                      options.address.to_string()),
-                          "a gateway is a neighbour: choose one on the same network");
-  }
+  if (auto checked = check_network(options); !checked) return checked;
   if (options.nocopy_tx_percent > 90 || options.nocopy_rx_percent > 90 ||
       options.nocopy_tx_percent + options.nocopy_rx_percent > 90) {
     return invalid_option(fmt::format("nocopy percentages {} and {} exceed 90 together",
@@ -75,10 +152,11 @@ size_t reassembly_pages(const StackOptions& options) {
 //   send queues: a packet is up to 64 KiB of payload, but small writes are small packets
 //   receive queues: likewise; out-of-order data is bounded by tcp/
 //   fragments of incomplete datagrams: a page at least each
+//   what is on its way to ourselves                   ip::kLocalMax
 // The queues share 8192; when they have used them up, senders wait and receivers drop (counted).
 size_t packets_of(const StackOptions& options) {
   return 2u * options.queue_size + 2 * kBurstMax + 8192 + options.connections_max +
-         reassembly_pages(options);
+         reassembly_pages(options) + ip::kLocalMax;
 }
 
 ShardOptions shard_options(const StackOptions& options) {
@@ -172,6 +250,8 @@ Result<void> start(StackCore& core, DeviceFactory& factory) {
   ip::Options ip_options;
   ip_options.address = core.options.address;
   ip_options.gateway = core.options.gateway;
+  ip_options.more_addresses = core.options.more_addresses;
+  ip_options.routes = core.options.routes;
   ip_options.reassembly_pages_max = reassembly_pages(core.options);
   core.shard->attach(std::move(*device), ip_options);
   if (core.options.first_frame_ns > 0) {

@@ -62,8 +62,8 @@ Shard::Shard(const ShardOptions& options, Clock& clock, Random& random, PrivateA
       tcp_cores_(options.connections_max),
       listener_cores_(options.listeners_max),
       udp_cores_(options.udp_max),
-      doorbell_(std::move(doorbell)),
-      spin_(options.spin_ns) {
+      spin_(options.spin_ns),
+      doorbell_(std::move(doorbell)) {
   NB_ASSERT(doorbell_.is_open());
   linger_over_ = counters.counter(fmt::format("shard.{}.limit.linger", options.index));
 }
@@ -91,6 +91,10 @@ void Shard::attach(std::unique_ptr<NetDevice> device, const ip::Options& options
   frag_source_.refill_private = context_.counters.counter("socket.refill.private");
   frag_source_.refill_reused = context_.counters.counter("socket.refill.reused");
   frag_source_.refill_failed = context_.counters.counter("socket.refill.failed");
+  local_frag_source_ = frag_source_;
+  local_frag_source_.device = nullptr;
+  own_addresses_.push_back(options.address.address);
+  for (const IpPrefix& more : options.more_addresses) own_addresses_.push_back(more.address);
   ip_->set_echo_sink(&echo_board_);
   ip_->announce();
 }
@@ -122,12 +126,12 @@ size_t Shard::round() noexcept {
 
 size_t Shard::receive() noexcept {
   const size_t received = device_->receive(0, burst_);
-  if (received == 0) return 0;
   counters_->packets_received.add(received);
-  ip_->receive(burst_);
+  if (received > 0) ip_->receive(burst_);
   NB_ASSERT(burst_.empty());
-  tcp_->end_of_burst();
-  return received;
+  const size_t all = received + ip_->receive_local();
+  if (all > 0) tcp_->end_of_burst();
+  return all;
 }
 
 // What has come joins what waits, in order.
@@ -220,7 +224,7 @@ bool Shard::apply(Submission& submission) noexcept {
   SocketCore& socket = *submission.socket;
   if (submission.sequence != socket.next_sequence) return false;
   if (submission.op == Submission::Op::send && !apply_send(submission)) return false;
-  if (submission.op == Submission::Op::datagram && !ip_->has_room()) {
+  if (submission.op == Submission::Op::datagram && !ip_->has_room(submission.to.address)) {
     starved_ = true;
     return false;
   }
@@ -259,7 +263,7 @@ void Shard::apply_in_order(Submission& submission) noexcept {
       const Frag frag{submission.page, submission.offset, submission.size};
       const auto sent = udp_->send(*core.port, submission.to, &frag, 1, submission.payload_sum);
       if (!sent) core.on_error(sent.error());
-      core.count_sent(UdpCore::charge_of(submission.size));
+      core.count_sent(UdpCore::send_charge(submission.size));
       break;
     }
     case Submission::Op::shutdown: {
@@ -373,7 +377,7 @@ void Shard::close(TcpCore& core, bool abort) noexcept {
 
 bool Shard::has_work() noexcept {
   return calls_.load(std::memory_order_relaxed) != nullptr ||
-         (!starved_ && submissions_.any_pending()) ||
+         (!starved_ && submissions_.any_pending()) || ip_->local_pending() ||
          (!leaving_ && stop_.load(std::memory_order_relaxed));
 }
 

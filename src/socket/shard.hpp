@@ -26,11 +26,13 @@
 // Spec: design "Threads"; TM-13, TM-21..TM-24, T-29; C022, C120, C136.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/unique_fd.hpp"
 #include "ip/ip_layer.hpp"
@@ -124,7 +126,14 @@ class Shard {
   [[nodiscard]] bool is_down() const noexcept { return down_.load(std::memory_order_acquire); }
   // Why; valid once is_down().
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
-  [[nodiscard]] FragSource& frag_source() noexcept { return frag_source_; }
+  // An address of this stack's own.
+  [[nodiscard]] bool is_ours(const IpAddress& address) const noexcept {
+    return std::ranges::find(own_addresses_, address) != own_addresses_.end();
+  }
+  // Where the bytes of a send to `to` land. What stays inside is no device's business (NC-46, N-9).
+  [[nodiscard]] FragSource& frag_source(const IpAddress& to) noexcept {
+    return is_ours(to) ? local_frag_source_ : frag_source_;
+  }
 
  private:
   struct Counters;
@@ -162,6 +171,8 @@ class Shard {
   std::unique_ptr<udp::Layer> udp_;
   EchoBoard echo_board_;
   FragSource frag_source_;
+  FragSource local_frag_source_;          // private pages
+  std::vector<IpAddress> own_addresses_;  // these three do not change once there are sockets
   ObjectPool<TcpCore> tcp_cores_;
   ObjectPool<ListenerCore> listener_cores_;
   ObjectPool<UdpCore> udp_cores_;

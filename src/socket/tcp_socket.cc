@@ -109,7 +109,7 @@ namespace {
 SocketResult<size_t> send_piece(TcpCore& core, CopyLedger& copies, Bytes data, More more,
                                 const Deadline& deadline) noexcept {
   const auto space = static_cast<size_t>(core.send_space.load(std::memory_order_relaxed));
-  const FragCache::Room room = core.frags.reserve(core.shard.frag_source());
+  const FragCache::Room room = core.frags.reserve(core.shard.frag_source(core.remote.address));
   if (room.page == nullptr) return std::unexpected(std::errc::no_buffer_space);
   const size_t part = std::min({data.size(), space, size_t{room.size}});
   page_write(*room.page, room.offset, data.first(part));

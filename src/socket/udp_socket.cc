@@ -38,16 +38,17 @@ uint16_t write(const Frag& frag, Bytes data, Summed summed) noexcept {
   return sum == 0 ? uint16_t{0xffff} : sum;
 }
 
-SocketResult<Placed> place(UdpCore& core, Bytes data, Summed summed) noexcept {
-  FragSource& source = core.shard.frag_source();
-  FragCache::Room room = core.frags.reserve(source);
+SocketResult<Placed> place(UdpCore& core, const IpAddress& to, Bytes data, Summed summed) noexcept {
+  FragSource& source = core.shard.frag_source(to);
+  FragCache& frags = core.shard.is_ours(to) ? core.local_frags : core.frags;
+  FragCache::Room room = frags.reserve(source);
   if (room.page != nullptr && room.size < data.size()) {
-    core.frags.release();  // a datagram lies in one piece: a fresh block
-    room = core.frags.reserve(source);
+    frags.release();  // a datagram lies in one piece: a fresh block
+    room = frags.reserve(source);
   }
   Frag frag{room.page, room.offset, static_cast<uint32_t>(data.size())};
   if (room.page != nullptr && room.size >= data.size()) {
-    core.frags.commit(static_cast<uint32_t>(std::max<size_t>(data.size(), 1)));
+    frags.commit(static_cast<uint32_t>(std::max<size_t>(data.size(), 1)));
   } else {
     frag.page = large_block(source);
     frag.offset = 0;
@@ -95,10 +96,10 @@ SocketResult<size_t> UdpSocket::send_to(std::span<const std::byte> data, const E
   const std::lock_guard guard(core.send_lock);
   const std::errc pending = core.error.exchange(std::errc{}, std::memory_order_acquire);
   if (pending != std::errc{}) return std::unexpected(pending);
-  const uint32_t charge = UdpCore::charge_of(data.size());
+  const uint32_t charge = UdpCore::send_charge(data.size());
   if (!wait_for_room(core, charge)) return std::unexpected(std::errc::operation_would_block);
   const bool is_whole = data.size() + kHeaderBytes <= stack_->mtu;
-  const auto placed = place(core, data, is_whole ? Summed::no : Summed::yes);
+  const auto placed = place(core, to.address, data, is_whole ? Summed::no : Summed::yes);
   if (!placed) return std::unexpected(placed.error());
   const Frag& frag = placed->frag;
   Submission submission;
@@ -155,8 +156,9 @@ SocketResult<ReceivedDatagram> UdpSocket::recv_from(std::span<std::byte> buffer)
     const size_t part = std::min<size_t>(piece.size, buffer.size() - datagram.bytes);
     page_read(*piece.page, piece.offset, buffer.subspan(datagram.bytes, part));
     datagram.bytes += part;
+    const uint32_t charge = UdpCore::charge_of(*piece.page);
     page_return(*piece.page);
-    core.queued_bytes.fetch_sub(static_cast<uint32_t>(kPageSize), std::memory_order_relaxed);
+    core.queued_bytes.fetch_sub(charge, std::memory_order_relaxed);
   }
   core.shard.context().copies.count(CopyKind::receive, datagram.bytes);
   return datagram;

@@ -9,6 +9,8 @@
 // everything outstanding go again, from the restart window (RFC 5681 4.1: what was in flight is gone, and
 // that says nothing about congestion); who has nothing to send acknowledges, because a window update of
 // ours may be among what was lost, and the far end would probe for it ever more rarely.
+//
+// A connection with ourselves has no link and goes on through all of it.
 #include "tcp/machine.hpp"
 
 namespace nobounce::tcp {
@@ -20,6 +22,7 @@ void Machine::link_up() noexcept {
     Connection& c = *all_.pop_front();
     all_.push_back(c);
     if (c.state == TcpState::closed || c.state == TcpState::time_wait) continue;
+    if (ip_.is_ours(c.remote.address)) continue;
     pin(c);
     resume(c);
     unpin(c);

@@ -241,6 +241,9 @@ class Machine {
   // ---- link.cc ----
   void resume(Connection& c) noexcept;
   void wait_for_link(Connection& c, SendTimer kind) noexcept;
+  [[nodiscard]] bool is_link_up(const Connection& c) const noexcept {
+    return link_is_up_ || ip_.is_ours(c.remote.address);
+  }
 
   // ---- icmp.cc ----
   void on_path_mtu(Connection& c, uint16_t next_hop_mtu) noexcept;

@@ -223,7 +223,7 @@ void Machine::arm_send_timer(Connection& c) noexcept {
     delay = c.snd_wnd == 0 ? c.rtt.backed_off(c.persist_backoff, kPersistMaxNs) : kHoldMaxNs;
   }
   uint64_t deadline = now() + delay;
-  if (c.options.user_timeout_ns != 0 && (c.retries > 0 || !link_is_up_)) {
+  if (c.options.user_timeout_ns != 0 && (c.retries > 0 || !is_link_up(c))) {
     // Not in the past: after a clock gap an answer must have its chance (T-64).
     const uint64_t limit = (outstanding ? c.progress_ns : c.heard_ns) + c.options.user_timeout_ns;
     if (limit > now()) deadline = std::min(deadline, limit);

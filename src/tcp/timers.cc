@@ -8,7 +8,7 @@ namespace nobounce::tcp {
 void Machine::on_send_timer(Connection& c) noexcept {
   pin(c);
   const SendTimer kind = std::exchange(c.send_timer_kind, SendTimer::off);
-  if (!link_is_up_) {
+  if (!is_link_up(c)) {
     wait_for_link(c, kind);
   } else if (c.state == TcpState::syn_sent || c.state == TcpState::syn_received) {
     on_syn_timeout(c);
@@ -126,7 +126,7 @@ void Machine::on_keepalive(Connection& c) noexcept {
   const uint64_t idle = now() - c.heard_ns;
   if (c.keepalive_sent == 0 && idle < c.options.keepalive_idle_ns) return arm_life_timer(c);
   const bool watched = c.snd_una != c.snd_nxt || c.unsent != nullptr;  // other timers do that
-  if (watched || !link_is_up_) {
+  if (watched || !is_link_up(c)) {
     c.life_timer.arm(context_.timers, now() + c.options.keepalive_interval_ns);
     return;
   }

@@ -89,6 +89,26 @@ TEST_F(Config, the_commands_own_table_wins_over_the_shared_part) {
   EXPECT_EQ(options_.stack.mode, Mode::bounce);
 }
 
+TEST_F(Config, lists_where_an_option_may_be_given_several_times) {
+  const std::string file =
+      "net = 'vhost-user:/x'\n"
+      "ip = ['10.77.0.2/24', '10.78.0.2/24']\n"
+      "route = ['10.88.0.0/16=10.77.0.9', '10.89.0.0/16=10.78.0.9']\n";
+  EXPECT_EQ(parse(file, {}), "");
+  EXPECT_EQ(options_.stack.address.to_string(), "10.77.0.2/24");
+  ASSERT_EQ(options_.stack.more_addresses.size(), 1U);
+  EXPECT_EQ(options_.stack.more_addresses[0].to_string(), "10.78.0.2/24");
+  ASSERT_EQ(options_.stack.routes.size(), 2U);
+  EXPECT_EQ(options_.stack.routes[1].to_string(), "10.89.0.0/16=10.78.0.9");
+  // The command line wins, all of it.
+  EXPECT_EQ(parse(file, {"--ip", "10.1.0.1/24", "--ip", "10.2.0.1/24", "--ip", "10.3.0.1/24",
+                         "--route", "0.0.0.0/1=10.1.0.9"}),
+            "");
+  EXPECT_EQ(options_.stack.address.to_string(), "10.1.0.1/24");
+  EXPECT_EQ(options_.stack.more_addresses.size(), 2U);
+  EXPECT_EQ(options_.stack.routes.size(), 1U);
+}
+
 TEST_F(Config, says_what_is_wrong) {
   const struct {
     const char* file;
@@ -100,6 +120,10 @@ TEST_F(Config, says_what_is_wrong) {
       {"mode = 'copy'", "'copy' is not one of the two modes"},
       {"mtu = 'x'", "'x' is not a number of bytes"},
       {"mtu = [1, 2]", "'mtu' must be one value"},
+      {"route = '10.88.0.0/16'", "'10.88.0.0/16' is not a prefix and its gateway"},
+      {"route = ['10.88.0.0/16=10.0.0.9', 'x']", "'x' is not a prefix and its gateway"},
+      {"route = [[1]]", "'route' must be"},
+      {"route = []", "'route' must be"},
       {"config = 'again.toml'", "unknown key 'config'"},
       {"mode = ", "c.toml:1"},
   };

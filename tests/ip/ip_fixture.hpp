@@ -64,6 +64,7 @@ class IpTest : public testing::Test {
     end.begin_round();
     PacketBurst burst;
     while (device.receive(0, burst) > 0) layer.receive(burst);
+    layer.receive_local();
     layer.flush();
   }
   void advance(uint64_t ns) {

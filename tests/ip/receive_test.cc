@@ -123,10 +123,40 @@ TEST_F(Receive, N1_options_are_skipped_and_source_routes_dropped) {
     EXPECT_EQ(udp.header.size(), 20 + size);
     EXPECT_TRUE(udp.checksum_ok);
   }
+  // Malformed options end the walk; what is behind them is not looked at.
+  for (const auto& [kind, length] : {std::pair{7, 0}, std::pair{7, 1}, std::pair{68, 40},
+                                     std::pair{148, 255}, std::pair{255, 2}}) {
+    ByteVector options(8, std::byte{0});
+    options[0] = static_cast<std::byte>(kind);
+    options[1] = static_cast<std::byte>(length);
+    const size_t before = udp.packets.size();
+    inject(from_peer(test::ipv4(ip_header(), udp_bytes(30), options)));
+    EXPECT_EQ(udp.packets.size(), before + 1) << kind << " " << length;
+  }
+  udp.packets.resize(10);
+  // Loose and strict, first or behind others.
+  for (const int kind : {131, 137}) {
+    for (size_t at = 0; at <= 4; ++at) {
+      ByteVector options(12, std::byte{1});
+      options[at] = static_cast<std::byte>(kind);
+      options[at + 1] = std::byte{7};
+      inject(from_peer(test::ipv4(ip_header(), udp_bytes(30), options)));
+    }
+  }
+  EXPECT_EQ(drops("source_route"), 10U);
+  // In a fragment too.
+  ByteVector fragment =
+      test::ipv4(ip_header(), udp_bytes(24),
+                 ByteVector{std::byte{137}, std::byte{4}, std::byte{4}, std::byte{0}});
+  fragment[6] = std::byte{0x20};
+  test::fix_ipv4_checksum(fragment, 0);
+  inject(from_peer(fragment));
+  EXPECT_EQ(drops("source_route"), 11U);
+  EXPECT_EQ(end.count("ip.reassembly.fragments"), 0U);
   const ByteVector route{std::byte{131}, std::byte{7}, std::byte{4}, std::byte{1},
                          std::byte{2},   std::byte{3}, std::byte{4}, std::byte{0}};
   inject(from_peer(test::ipv4(ip_header(), udp_bytes(30), route)));
-  EXPECT_EQ(drops("source_route"), 1U);
+  EXPECT_EQ(drops("source_route"), 12U);
   EXPECT_EQ(udp.packets.size(), 10U);
 }
 

@@ -252,8 +252,9 @@ class Script {
     for (int i = 0; i < 100; ++i) {
       end.begin_round();
       PacketBurst burst;
-      const size_t got = device.receive(0, burst);
+      size_t got = device.receive(0, burst);
       ip_layer->receive(burst);
+      got += ip_layer->receive_local();
       tcp->end_of_burst();
       ip_layer->flush();
       const bool any = collect();
