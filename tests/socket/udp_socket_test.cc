@@ -9,11 +9,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::string text(const SocketResult<size_t>& result, const std::vector<std::byte>& buffer) {
-  if (!result) return "error";
-  return {reinterpret_cast<const char*>(buffer.data()), *result};
-}
-
 TEST(UdpSocket, datagrams_keep_their_bounds) {  // N-10
   StackPair pair;
   auto a = pair.left->udp_bind(left_endpoint(5000));
