@@ -21,6 +21,7 @@ namespace {
 
 constexpr const char* kDevice = "/dev/net/tun";
 constexpr size_t kNameMax = IFNAMSIZ - 1;
+constexpr const char* kMtuHint = "give 68 to 65521, the largest the kernel gives a TAP";
 
 unsigned long offload_bits(const NetOffloads& offloads) noexcept {
   if (!offloads.checksum) return 0;
@@ -49,7 +50,7 @@ Result<void> check(const TapOptions& options) {
                fmt::format("give 1 to {}", TapInterface::kQueuePairsMax));
   }
   if (options.mtu && *options.mtu < kLinkMtuMin) {
-    return bad(options, fmt::format("MTU {}", *options.mtu), "give 68 to 65535");
+    return bad(options, fmt::format("MTU {}", *options.mtu), kMtuHint);
   }
   if (options.send_buffer_bytes < 0) {
     return bad(options, "a send buffer below 0 bytes", "give 0 for no bound");
@@ -119,8 +120,11 @@ class Opener {
     if (options_.mtu && request.ifr_mtu != *options_.mtu) {
       request.ifr_mtu = *options_.mtu;
       if (::ioctl(control_.get(), SIOCSIFMTU, &request) != 0) {
-        return fail_errno(fmt::format("set the MTU of {} to {}", facts_.name, *options_.mtu),
-                          "that takes CAP_NET_ADMIN; leave the MTU out to keep the interface's");
+        return fail_errno(
+            fmt::format("set the MTU of {} to {}", facts_.name, *options_.mtu),
+            errno == EINVAL
+                ? kMtuHint
+                : "that takes CAP_NET_ADMIN; leave the MTU out to keep the interface's");
       }
     }
     facts_.mtu = static_cast<uint16_t>(std::clamp<int>(request.ifr_mtu, kLinkMtuMin, UINT16_MAX));

@@ -94,6 +94,13 @@ TEST(Tap, is_made_brought_up_and_gone_with_its_last_queue) {
       EXPECT_EQ(host.mtu("nbtest"), 1428);
       EXPECT_FALSE(tap->mac().is_zero());
       EXPECT_TRUE(host.is_up("nbtest"));
+      const auto largest = TapInterface::open({.name = "nblarge", .mtu = 65521});
+      ASSERT_TRUE(largest) << largest.error().to_string();
+      EXPECT_EQ(host.mtu("nblarge"), 65521);
+      // The kernel has said no, and not because of a privilege.
+      const auto beyond = TapInterface::open({.name = "nbbeyond", .mtu = 65522});
+      ASSERT_FALSE(beyond.has_value());
+      EXPECT_THAT(beyond.error().hint, testing::HasSubstr("68 to 65521"));
       const auto second = TapInterface::open({.name = "nbtest%d", .mtu = 9000});
       ASSERT_TRUE(second) << second.error().to_string();
       EXPECT_EQ(second->name(), "nbtest0");
@@ -419,7 +426,7 @@ TEST(TapErrors, options_that_cannot_be_are_named_before_anything_is_tried) {
   EXPECT_THAT(error_of({.name = "a-name-too-long0"}), testing::HasSubstr("at most 15"));
   EXPECT_THAT(error_of({.name = "a/b"}), testing::HasSubstr("not a name"));
   EXPECT_THAT(error_of({.name = "nb", .queue_pairs = 0}), testing::HasSubstr("give 1 to 256"));
-  EXPECT_THAT(error_of({.name = "nb", .mtu = 60}), testing::HasSubstr("68 to 65535"));
+  EXPECT_THAT(error_of({.name = "nb", .mtu = 60}), testing::HasSubstr("68 to 65521"));
   EXPECT_THAT(error_of({.name = "nb", .send_buffer_bytes = -1}), testing::HasSubstr("no bound"));
   EXPECT_THAT(error_of({.name = "nb", .netns = "no-such-one"}),
               testing::AllOf(testing::HasSubstr("/run/netns/no-such-one: No such file"),
