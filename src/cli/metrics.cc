@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/clock.hpp"
 #include "cli/values.hpp"
 
 namespace nobounce::cli {
@@ -71,6 +73,28 @@ Metrics measure(uint64_t bytes, double seconds, CounterMap moved) {
   return metrics;
 }
 
+uint64_t process_cpu_ns() noexcept {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<uint64_t>(time.tv_sec) * kNsPerSecond + static_cast<uint64_t>(time.tv_nsec);
+}
+
+Meter::Meter(const Stack& stack) : stack_(stack), before_(snapshot(stack)) { begin(); }
+
+void Meter::begin() noexcept {
+  cpu_ns_ = process_cpu_ns();
+  start_ns_ = MonotonicClock().now_ns();
+}
+
+Metrics Meter::stop(uint64_t bytes) const {
+  const uint64_t taken_ns = MonotonicClock().now_ns() - start_ns_;
+  const uint64_t cpu_ns = process_cpu_ns() - cpu_ns_;
+  Metrics metrics =
+      measure(bytes, static_cast<double>(taken_ns) / 1e9, difference(before_, snapshot(stack_)));
+  metrics.process_cpu_ns = cpu_ns;
+  return metrics;
+}
+
 nlohmann::ordered_json to_json(const Metrics& metrics) {
   return {{"bytes", metrics.bytes},
           {"seconds", metrics.seconds},
@@ -80,6 +104,7 @@ nlohmann::ordered_json to_json(const Metrics& metrics) {
           {"io_header_bytes_per_byte", metrics.io_header_bytes},
           {"io_cpu_ns_per_kib", metrics.io_cpu_ns_per_kib},
           {"io_spin_ns_per_kib", metrics.io_spin_ns_per_kib},
+          {"process_cpu_ns", metrics.process_cpu_ns},
           {"frames", metrics.frames},
           {"kicks_per_1000_frames", metrics.kicks_per_1000},
           {"io_wakes_per_1000_frames", metrics.io_wakes_per_1000},

@@ -69,6 +69,7 @@ struct Transfer {
   Stack& stack;
   TcpSocket& socket;
   const PerfOptions& options;
+  const Meter& meter;
   std::string peer;
 
   [[nodiscard]] std::unexpected<Error> failed(const char* what, std::errc code) const {
@@ -140,9 +141,8 @@ Result<std::optional<Bytes>> receive_piece(const Transfer& transfer, Rotation& b
   return std::nullopt;
 }
 
-Result<uint64_t> transmit(const Transfer& transfer) {
+Result<Metrics> transmit(const Transfer& transfer, Rotation& payload) {
   const PerfOptions& options = transfer.options;
-  Rotation payload = Rotation::seeded(kRotationBytes, options.seed);
   Limit limit(options);
   Progress progress("send", options.bytes.value_or(0),
                     options.time ? static_cast<uint64_t>(options.time->count()) : 0);
@@ -157,12 +157,11 @@ Result<uint64_t> transmit(const Transfer& transfer) {
   }
   if (const auto ended = end_stream(transfer); !ended) return std::unexpected(ended.error());
   if (const auto end = await_end(transfer, limit); !end) return std::unexpected(end.error());
-  return done;
+  return transfer.meter.stop(done);
 }
 
-Result<uint64_t> receive(const Transfer& transfer) {
+Result<Metrics> receive(const Transfer& transfer, Rotation& buffer) {
   const PerfOptions& options = transfer.options;
-  Rotation buffer = Rotation::blank(kRotationBytes);
   Limit limit(options);
   Progress progress("receive", options.bytes.value_or(0),
                     options.time ? static_cast<uint64_t>(options.time->count()) : 0);
@@ -179,8 +178,9 @@ Result<uint64_t> receive(const Transfer& transfer) {
     done += piece.size();
     progress.update(done, now_ns);
   }
+  Metrics metrics = transfer.meter.stop(done);
   transfer.socket.abort();  // the source has no end
-  return done;
+  return metrics;
 }
 
 // ---- out and back ----
@@ -249,9 +249,8 @@ Result<std::string> send_all(const Transfer& transfer, Source& source, Sent& sen
   return hash.hex();
 }
 
-Result<std::string> receive_all(const Transfer& transfer, const Sent& sent, uint64_t total,
-                                uint64_t& done) {
-  Rotation buffer = Rotation::blank(kRotationBytes);
+Result<std::string> receive_all(const Transfer& transfer, Rotation& buffer, const Sent& sent,
+                                uint64_t total, uint64_t& done) {
   const PerfOptions unlimited{};
   Limit limit(unlimited);
   Progress progress(total > 0 ? "file out and back" : "echo", total, 0);
@@ -270,21 +269,21 @@ Result<std::string> receive_all(const Transfer& transfer, const Sent& sent, uint
   }
 }
 
-Result<uint64_t> echo(const Transfer& transfer, PerfResult& result) {
-  auto source = Source::open(transfer.options);
-  if (!source) return std::unexpected(source.error());
+Result<Metrics> echo(const Transfer& transfer, Source& source, Rotation& buffer,
+                     PerfResult& result) {
   Sent sent;
   std::jthread sender([&] {
-    sent.sha256 = send_all(transfer, *source, sent);
+    sent.sha256 = send_all(transfer, source, sent);
     if (!sent.sha256) sent.failed.store(true, std::memory_order_release);
   });
   uint64_t received = 0;
-  const auto sha256 = receive_all(transfer, sent, source->size(), received);
+  const auto sha256 = receive_all(transfer, buffer, sent, source.size(), received);
   // The sender must not wait for a far end that is gone, nor after Ctrl-C.
   if (!sha256 || sha256->empty()) transfer.socket.abort();
   sender.join();
   if (!sha256) return std::unexpected(sha256.error());
-  if (stop_requested() && sha256->empty()) return received;  // cut: nothing to compare
+  if (stop_requested() && sha256->empty())
+    return transfer.meter.stop(received);  // cut: nothing to compare
   if (!sent.sha256) return std::unexpected(sent.sha256.error());
   if (received < sent.bytes) {
     return fail(std::errc::message_size, "receive from " + transfer.peer,
@@ -292,28 +291,36 @@ Result<uint64_t> echo(const Transfer& transfer, PerfResult& result) {
   }
   result.sha256_sent = *sent.sha256;
   result.sha256_received = *sha256;
-  return received;
+  return transfer.meter.stop(received);
 }
 
 }  // namespace
 
 Result<PerfResult> run_perf_client(Stack& stack, const PerfOptions& options) {
+  // Memory is made before the connection is: a source begins at once, and filling is no streaming.
+  std::optional<Source> source;
+  if (options.job == PerfJob::echo) {
+    auto opened = Source::open(options);
+    if (!opened) return std::unexpected(opened.error());
+    source = std::move(*opened);
+  }
+  Rotation memory = options.job == PerfJob::transmit
+                        ? Rotation::seeded(kRotationBytes, options.seed)
+                        : Rotation::blank(kRotationBytes);
+  Meter meter(stack);
   const std::string peer = options.client.to_string();
   auto socket = stack.tcp_connect(options.client, kConnectTimeout);
   if (!socket) return std::unexpected(socket_error(stack, "connect to " + peer, socket.error()));
   socket->set_send_timeout(kLookUp);
   socket->set_receive_timeout(kLookUp);
-  const Transfer transfer{stack, *socket, options, peer};
+  meter.begin();
+  const Transfer transfer{stack, *socket, options, meter, peer};
   PerfResult result;
-  MonotonicClock clock;
-  const CounterMap before = snapshot(stack);
-  const uint64_t start_ns = clock.now_ns();
-  const auto bytes = options.job == PerfJob::transmit  ? transmit(transfer)
-                     : options.job == PerfJob::receive ? receive(transfer)
-                                                       : echo(transfer, result);
-  if (!bytes) return std::unexpected(bytes.error());
-  const double seconds = static_cast<double>(clock.now_ns() - start_ns) / 1e9;
-  result.metrics = measure(*bytes, seconds, difference(before, snapshot(stack)));
+  auto metrics = options.job == PerfJob::transmit  ? transmit(transfer, memory)
+                 : options.job == PerfJob::receive ? receive(transfer, memory)
+                                                   : echo(transfer, *source, memory, result);
+  if (!metrics) return std::unexpected(metrics.error());
+  result.metrics = *std::move(metrics);
   result.interrupted = stop_requested();
   return result;
 }

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <thread>
 
@@ -126,6 +127,15 @@ void Process::signal(int number) noexcept {
 void Process::kill_now() noexcept {
   signal(SIGKILL);
   (void)collect();
+}
+
+uint64_t Process::cpu_ns() const noexcept {
+  clockid_t clock{};
+  timespec time{};
+  if (pid_ < 0 || clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &time) != 0) {
+    return 0;
+  }
+  return static_cast<uint64_t>(time.tv_sec) * kNsPerSecond + static_cast<uint64_t>(time.tv_nsec);
 }
 
 Result<Process::Output> Process::finish(std::chrono::nanoseconds limit,

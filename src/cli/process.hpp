@@ -42,6 +42,8 @@ class Process {
   void stop() noexcept;
   void signal(int number) noexcept;  // nothing when it has ended
   void kill_now() noexcept;          // SIGKILL, and collects it
+  // CPU time of all its threads so far; 0 when it has ended.
+  [[nodiscard]] uint64_t cpu_ns() const noexcept;
   // The end of what it has written to standard error up to now: without waiting.
   [[nodiscard]] std::string error_text();
 

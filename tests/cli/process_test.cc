@@ -55,6 +55,18 @@ TEST(Process, one_that_runs_beside_is_read_meanwhile) {
   unlink(name);
 }
 
+TEST(Process, its_cpu_time_grows_while_it_works_and_is_nothing_when_it_has_ended) {
+  Process process = start("while :; do :; done");
+  uint64_t used_ns = 0;
+  for (int i = 0; i < 3000 && used_ns < kNsPerMs; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    used_ns = process.cpu_ns();
+  }
+  EXPECT_GE(used_ns, kNsPerMs);
+  process.kill_now();
+  EXPECT_EQ(process.cpu_ns(), 0u);
+}
+
 TEST(Process, that_does_not_end_in_time_is_killed_and_said_so) {
   Process process = start("exec sleep 60");
   const auto output = process.finish(std::chrono::milliseconds(300), [](const std::string&) {});
