@@ -1,132 +1,67 @@
 #include "cli/kernel_side.hpp"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <condition_variable>
-#include <cstring>
-#include <fstream>
-#include <functional>
 #include <list>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
 #include "base/bytes.hpp"
 #include "base/unique_fd.hpp"
+#include "cli/kernel_sockets.hpp"
 #include "cli/perf.hpp"
 
 namespace nobounce::cli {
 namespace {
 
-constexpr size_t kPiece = 256 << 10;
-constexpr int kBacklog = 16;
+constexpr std::array kJobs{PerfJob::transmit, PerfJob::receive, PerfJob::echo};
 const std::string kOperation = "use the kernel's TCP";
-
-sockaddr_in inet(const std::string& address, uint16_t port) {
-  sockaddr_in result{};
-  result.sin_family = AF_INET;
-  result.sin_port = htons(port);
-  ::inet_pton(AF_INET, address.c_str(), &result.sin_addr);
-  return result;
-}
-
-// All of it, or false when the connection is gone.
-bool send_all(int fd, Bytes bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent <= 0) return false;
-    bytes = bytes.subspan(static_cast<size_t>(sent));
-  }
-  return true;
-}
 
 // To the end of the client's stream, or of the connection; then our own end.
 void serve_connection(int fd, PerfJob job) {
-  std::vector<std::byte> bytes(kPiece);
+  std::vector<std::byte> bytes(kKernelPieceBytes);
   if (job == PerfJob::receive) {  // the client receives: we are the source
-    while (send_all(fd, bytes)) {
+    while (kernel_send_all(fd, bytes)) {
     }
     return;
   }
   for (;;) {
     const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), 0);
     if (got <= 0) break;
-    if (job == PerfJob::echo && !send_all(fd, Bytes(bytes).first(static_cast<size_t>(got)))) return;
+    const Bytes piece = Bytes(bytes).first(static_cast<size_t>(got));
+    if (job == PerfJob::echo && !kernel_send_all(fd, piece)) return;
   }
   ::shutdown(fd, SHUT_WR);
-}
-
-Result<UniqueFd> listen_on(const std::string& address, PerfJob job) {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const sockaddr_in local = inet(address, service_port(job));
-  if (!fd.is_open() ||
-      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&local), sizeof local) != 0 ||
-      ::listen(fd.get(), kBacklog) != 0) {
-    return fail_errno(kOperation);
-  }
-  return fd;
-}
-
-Result<void> bring_up(const std::string& name, const std::string& address) {
-  const UniqueFd control(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  std::strncpy(request.ifr_name, name.c_str(), IFNAMSIZ - 1);
-  const auto set = [&](unsigned long what, const std::string& value) {
-    const sockaddr_in in = inet(value, 0);
-    std::memcpy(&request.ifr_addr, &in, sizeof in);
-    return ::ioctl(control.get(), what, &request) == 0;
-  };
-  if (!set(SIOCSIFADDR, address) || !set(SIOCSIFNETMASK, "255.255.255.0") ||
-      ::ioctl(control.get(), SIOCGIFFLAGS, &request) != 0) {
-    return fail_errno(fmt::format("{}: set up {}", kOperation, name));
-  }
-  request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
-  if (::ioctl(control.get(), SIOCSIFFLAGS, &request) != 0) {
-    return fail_errno(fmt::format("{}: bring up {}", kOperation, name));
-  }
-  return {};
 }
 
 }  // namespace
 
 // The thread that lives in the namespace takes one job after the other.
 struct KernelSide::State {
-  void post(std::function<void()> work) {
-    {
-      const std::lock_guard guard(lock);
-      job = std::move(work);
-      done = false;
-    }
-    wake.notify_all();
+  void post(const std::function<void()>& work) {
     std::unique_lock guard(lock);
-    wake.wait(guard, [this] { return done; });
+    job = &work;
+    wake.notify_all();
+    wake.wait(guard, [this] { return job == nullptr; });
   }
-  void run() {
+  void live() {
+    std::unique_lock guard(lock);
     for (;;) {
-      std::function<void()> work;
-      {
-        std::unique_lock guard(lock);
-        wake.wait(guard, [this] { return stopping || job; });
-        if (!job) return;
-        work = std::exchange(job, {});
-      }
-      work();
-      {
-        const std::lock_guard guard(lock);
-        done = true;
-      }
+      wake.wait(guard, [this] { return stopping || job != nullptr; });
+      if (job == nullptr) return;
+      guard.unlock();
+      (*job)();
+      guard.lock();
+      job = nullptr;
       wake.notify_all();
     }
   }
@@ -134,12 +69,11 @@ struct KernelSide::State {
 
   std::mutex lock;
   std::condition_variable wake;
-  std::function<void()> job;
-  bool done = false;
+  const std::function<void()>* job = nullptr;  // null again when it is done
   bool stopping = false;
   std::string netns;
   UniqueFd stop;
-  std::array<UniqueFd, 3> listeners;
+  std::array<UniqueFd, kJobs.size()> listeners;
   std::thread acceptor;
   std::thread resident;
 };
@@ -150,12 +84,11 @@ void KernelSide::State::accept_all() {
     std::thread thread;
   };
   std::list<Client> clients;
-  constexpr std::array kJobs{PerfJob::transmit, PerfJob::receive, PerfJob::echo};
   for (;;) {
-    std::array<pollfd, 4> fds{{{stop.get(), POLLIN, 0},
-                               {listeners[0].get(), POLLIN, 0},
-                               {listeners[1].get(), POLLIN, 0},
-                               {listeners[2].get(), POLLIN, 0}}};
+    std::array<pollfd, 1 + kJobs.size()> fds{{{stop.get(), POLLIN, 0},
+                                              {listeners[0].get(), POLLIN, 0},
+                                              {listeners[1].get(), POLLIN, 0},
+                                              {listeners[2].get(), POLLIN, 0}}};
     if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) break;
     if (fds[0].revents != 0) break;
     for (size_t i = 0; i < kJobs.size(); ++i) {
@@ -174,16 +107,13 @@ void KernelSide::State::accept_all() {
 }
 
 Result<std::unique_ptr<KernelSide>> KernelSide::start() {
-  if (::access("/dev/net/tun", R_OK | W_OK) != 0) {
-    return fail_errno(kOperation + ": open /dev/net/tun");
-  }
   auto state = std::make_unique<State>();
   state->stop = UniqueFd(::eventfd(0, EFD_CLOEXEC));
   if (!state->stop.is_open()) return fail_errno(kOperation);
-  state->resident = std::thread([raw = state.get()] { raw->run(); });
+  state->resident = std::thread([raw = state.get()] { raw->live(); });
   std::unique_ptr<KernelSide> side(new KernelSide(std::move(state)));
   int cause = 0;
-  side->state_->post([&] {
+  side->run([&] {
     if (::unshare(CLONE_NEWNET) != 0) cause = errno;
     side->state_->netns = fmt::format("/proc/{}/task/{}/ns/net", ::getpid(), ::gettid());
   });
@@ -210,13 +140,19 @@ KernelSide::~KernelSide() {
 
 const std::string& KernelSide::netns() const noexcept { return state_->netns; }
 
-Result<void> KernelSide::serve(const std::string& tap, const std::string& address) {
+void KernelSide::run(const std::function<void()>& work) { state_->post(work); }
+
+Result<void> KernelSide::set_up(const std::string& interface, const std::string& address) {
   Result<void> result;
-  state_->post([&] {
-    result = bring_up(tap, address);
-    constexpr std::array kJobs{PerfJob::transmit, PerfJob::receive, PerfJob::echo};
+  run([&] { result = bring_up(interface, address); });
+  return result;
+}
+
+Result<void> KernelSide::serve() {
+  Result<void> result;
+  run([&] {
     for (size_t i = 0; result && i < kJobs.size(); ++i) {
-      auto listener = listen_on(address, kJobs[i]);
+      auto listener = kernel_listen(service_port(kJobs[i]));
       if (!listener) {
         result = std::unexpected(listener.error());
       } else {
@@ -227,12 +163,6 @@ Result<void> KernelSide::serve(const std::string& tap, const std::string& addres
     if (result) state_->acceptor = std::thread([this] { state_->accept_all(); });
   });
   return result;
-}
-
-std::string kernel_congestion_control() {
-  std::ifstream file("/proc/sys/net/ipv4/tcp_congestion_control");
-  std::string name;
-  return file >> name ? name : "unknown congestion control";
 }
 
 }  // namespace nobounce::cli

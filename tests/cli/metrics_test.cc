@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
 
 #include "cli/table.hpp"
 
@@ -73,6 +77,30 @@ TEST(Metrics, the_table_says_both_modes_and_their_ratio) {
     const size_t end = std::min(text.find('\n', start), text.size());
     EXPECT_LE(end - start, 110u) << text;
     start = end + 1;
+  }
+}
+
+TEST(Metrics, the_table_beside_the_kernel_says_what_we_are_to_it) {
+  BesideKernel usual{.mtu = 1500, .cell = {}};
+  usual.cell[0] = {{{10, 800}, {12, 700}, {24, 350}}};
+  usual.cell[1] = {{{5, 900}, {6, 600}, {0, 0}}};  // the kernel has moved nothing
+  BesideKernel largest = usual;
+  largest.mtu = 65521;
+  const std::string text = to_text(std::array{usual, largest});
+  for (const char* row : {"\nMTU 1500: Gbit/s ", "\nMTU 1500: CPU of both ends, ns per KiB ",
+                          "\nMTU 65521: Gbit/s ", "\nMTU 65521: CPU of both ends, ns per KiB "}) {
+    EXPECT_NE(text.find(row), std::string::npos) << row << "\n" << text;
+  }
+  const size_t start = text.find("MTU 1500: Gbit/s");
+  const std::string line = text.substr(start, text.find('\n', start) - start);
+  std::istringstream words(line.substr(line.find("bit/s") + 5));
+  const std::vector<std::string> values{std::istream_iterator<std::string>(words), {}};
+  EXPECT_EQ(values, (std::vector<std::string>{"10.00", "12.00", "24.00", "0.50", "5.00", "6.00",
+                                              "0.00", "-"}));
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    EXPECT_LE(end - at, 110u) << text;
+    at = end + 1;
   }
 }
 

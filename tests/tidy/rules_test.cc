@@ -51,7 +51,7 @@ TEST(Tidy, TM1_shared_memory_is_reached_by_its_types_alone) {
 const std::map<std::string, std::string> kCastAllowed = {
     {"src/virtio/vhost_user", "sockaddr_un and control messages of the vhost-user socket"},
     {"src/backend", "sockaddr_un and control messages of the vhost-user socket"},
-    {"src/cli/kernel_side.cc", "sockaddr_in of the kernel's sockets"},
+    {"src/cli/kernel_sockets.cc", "sockaddr_in of the kernel's sockets"},
 };
 
 // Even an excused file casts to what the system call takes, nothing else.
