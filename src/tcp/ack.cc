@@ -15,7 +15,9 @@ bool Machine::on_ack(Connection& c, const Segment& segment) noexcept {
   if (segment.ack < c.snd_una) return true;  // old, but its text may be new
   const uint32_t window_before = c.snd_wnd;
   update_send_window(c, segment);
-  if (segment.ack > c.snd_una) {
+  if (c.sack) {
+    on_ack_with_sack(c, segment);
+  } else if (segment.ack > c.snd_una) {
     on_new_ack(c, segment);
   } else if (segment.length() == 0 && c.snd_una != c.snd_nxt && c.snd_wnd == window_before &&
              c.snd_wnd != 0) {
@@ -39,32 +41,34 @@ void Machine::update_send_window(Connection& c, const Segment& segment) noexcept
   c.snd_wl2 = segment.ack;
 }
 
-void Machine::on_new_ack(Connection& c, const Segment& segment) noexcept {
-  const uint32_t flight = bytes_between(c.snd_una, c.snd_nxt);
+// What lies below SEG.ACK is done with.
+void Machine::take_new_ack(Connection& c, const Segment& segment, Delivery& delivery) noexcept {
   const uint32_t acked = bytes_between(c.snd_una, segment.ack);
   const bool fin_acked = c.fin_sent && segment.ack == c.snd_nxt;
   c.snd_una = segment.ack;
-  c.resend_nxt = max(c.resend_nxt, c.snd_una);
+  c.scoreboard.acknowledged(c.snd_una, delivery);
 
-  // Packets that are acknowledged to their end go. The newest of them gives the RTT.
-  uint64_t newest_sent_ns = 0;
-  bool newest_is_clean = false;
   while (Packet* first = c.send_queue.front()) {
     if (first == c.unsent || Seq(first->transport.end_sequence) > c.snd_una) break;
-    newest_sent_ns = first->transport.sent_ns;
-    newest_is_clean = first->transport.retransmissions == 0;
     if (c.resend_cursor == first) c.resend_cursor = nullptr;
     (void)c.send_queue.pop_front();
-  }
-  if (segment.ack >= c.rtt_next) {
-    take_rtt_sample(c, segment, newest_is_clean ? newest_sent_ns : 0);
   }
   c.tell_acked += acked - (fin_acked ? 1 : 0);
   c.retries = 0;
   c.progress_ns = now();
   c.rtt.progress();
   c.dup_acks = 0;
+}
 
+// Without SACK (T-43).
+void Machine::on_new_ack(Connection& c, const Segment& segment) noexcept {
+  const uint32_t flight = c.scoreboard.pipe_bytes();
+  const uint32_t acked = bytes_between(c.snd_una, segment.ack);
+  const bool fin_acked = c.fin_sent && segment.ack == c.snd_nxt;
+  Delivery delivery;
+  take_new_ack(c, segment, delivery);
+  // Behind a hole that was filled by what went again, it may have waited for long.
+  take_rtt_sample(c, segment, delivery.again ? 0 : delivery.newest_once_ns);
   const uint32_t left = bytes_between(c.snd_una, c.snd_nxt);
   bool restart_timer = true;
   if (c.in_recovery && segment.ack >= c.recover) {
@@ -75,11 +79,7 @@ void Machine::on_new_ack(Connection& c, const Segment& segment) noexcept {
     restart_timer = std::exchange(c.first_partial_ack, false);  // RFC 6582 3.2 step 3
     retransmit_first(c);
   } else {
-    const bool in_use = c.window_was_full || flight + c.mss > c.congestion.window() ||
-                        (c.congestion.window() < c.congestion.threshold() &&
-                         2 * uint64_t{flight} >= c.congestion.window());
-    c.congestion.acknowledged(
-        acked, in_use ? Congestion::Use::limited_by_window : Congestion::Use::limited_by_sender);
+    grow_window(c, flight, acked);
   }
   if (restart_timer || left == 0) restart_retransmit_timer(c);
   c.needs_output = true;
@@ -87,10 +87,20 @@ void Machine::on_new_ack(Connection& c, const Segment& segment) noexcept {
   if (fin_acked) on_fin_acked(c);
 }
 
-// One sample a flight; never one that a retransmission makes ambiguous, unless the timestamp tells
-// which copy was answered (RFC 6298 3, RFC 7323 4.1).
+// `flight_bytes` before that ACK.
+void Machine::grow_window(Connection& c, uint32_t flight_bytes, uint32_t acked) noexcept {
+  const bool in_use = c.window_was_full || flight_bytes + c.mss > c.congestion.window() ||
+                      (c.congestion.window() < c.congestion.threshold() &&
+                       2 * uint64_t{flight_bytes} >= c.congestion.window());
+  c.congestion.acknowledged(
+      acked, in_use ? Congestion::Use::limited_by_window : Congestion::Use::limited_by_sender);
+}
+
+// One sample a flight, from what was sent once at `clean_sent_ns`; never one that a retransmission makes
+// ambiguous, unless the timestamp tells which copy was answered (RFC 6298 3, RFC 7323 4.1).
 void Machine::take_rtt_sample(Connection& c, const Segment& segment,
                               uint64_t clean_sent_ns) noexcept {
+  if (segment.ack < c.rtt_next) return;
   if (clean_sent_ns != 0) {
     c.rtt.sample(now() - clean_sent_ns);
   } else if (c.timestamps && segment.options.timestamps && segment.options.timestamps->echo != 0) {
@@ -112,7 +122,7 @@ void Machine::on_duplicate_ack(Connection& c) noexcept {
     return;
   }
   // Not again for a window that a time-out or an earlier recovery is repairing (RFC 6582 3.2).
-  if (c.dup_acks != 3 || c.snd_una <= c.recover || c.resend_nxt != c.snd_nxt) return;
+  if (c.dup_acks != 3 || c.snd_una <= c.recover || c.scoreboard.lost_bytes() > 0) return;
   counters_.fast_retransmits.add();
   c.in_recovery = true;
   c.first_partial_ack = true;

@@ -127,6 +127,7 @@ void Machine::on_unacceptable(Connection& c, const Segment& segment) noexcept {
   if (segment.length() > 0) {
     c.heard_ns = now();
     counters_.duplicate.add();
+    note_duplicate(c, segment.seq, min(segment.seq + segment.payload, c.rcv_nxt));
     send_ack(c);
   } else {
     challenge(c);

@@ -59,6 +59,21 @@ void Congestion::leave_recovery(uint32_t flight_bytes) noexcept {
   counted_ = 0;
 }
 
+void Congestion::enter_paced_recovery(uint32_t flight_bytes) noexcept {
+  threshold_ = half(flight_bytes);
+  counted_ = 0;
+}
+
+void Congestion::leave_paced_recovery() noexcept {
+  window_ = threshold_;
+  counted_ = 0;
+}
+
+void Congestion::undo(const Congestion& before) noexcept {
+  window_ = std::max(window_, before.window_);
+  threshold_ = std::max(threshold_, before.threshold_);
+}
+
 void Congestion::timed_out(uint32_t flight_bytes, Timeout which) noexcept {
   if (which == Timeout::first) threshold_ = half(flight_bytes);
   window_ = mss_;

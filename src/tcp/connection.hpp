@@ -5,11 +5,10 @@
 // been cut into segments below); once sent it is never changed again, because a clone of it may
 // still be with the device.
 //
-//        snd_una         resend_nxt        snd_nxt          snd_una + snd_wnd
-//   -------|----------------|-----------------|-----------------|--------->
-//   acked  |  sent, again   | sent, not yet   | unsent packets: `unsent` is the first
-//          |  after an RTO  | again           |
-//   resend_nxt == snd_nxt except after a time-out, when everything is sent again (T-37).
+//        snd_una                             snd_nxt          snd_una + snd_wnd
+//   -------|------------------------------------|-----------------|--------->
+//   acked  |  sent: `scoreboard` says of every  | unsent packets: `unsent` is the first
+//          |  byte what became of it            |
 //
 // Receive side.
 //        rcv_nxt                       rcv_adv
@@ -24,10 +23,14 @@
 #include "base/timer.hpp"
 #include "tcp/congestion.hpp"
 #include "tcp/packet_queue.hpp"
+#include "tcp/prr.hpp"
+#include "tcp/rack.hpp"
 #include "tcp/reassembly.hpp"
 #include "tcp/rtt.hpp"
+#include "tcp/scoreboard.hpp"
 #include "tcp/seqnum.hpp"
 #include "tcp/tcp_layer.hpp"
+#include "tcp/undo.hpp"
 
 namespace nobounce::tcp {
 
@@ -66,9 +69,16 @@ struct AgeHook : ListHook {};      // TIME-WAIT by age, or half-open of a listen
 enum class AckNeed : uint8_t { none, delayed, now };
 enum class SendTimer : uint8_t { off, retransmit, persist };
 
+// The tail loss probe that is out (RFC 8985 7).
+struct TailProbe {
+  enum class Kind : uint8_t { none, new_data, again, repair };
+  Kind kind = Kind::none;
+  Seq end;  // SND.NXT behind it
+};
+
 class Connection final : public TableHook, public WorkHook, public BlockedHook, public AgeHook {
  public:
-  Connection(Machine& machine, const LayerOptions& layer) noexcept;
+  Connection(Machine& machine, const LayerOptions& layer, RangePool& ranges) noexcept;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -107,13 +117,14 @@ class Connection final : public TableHook, public WorkHook, public BlockedHook, 
   uint32_t mss = 536;              // payload of one segment, options subtracted
 
   // ---- send ----
-  Seq iss, snd_una, snd_nxt, resend_nxt, recover;
+  Seq iss, snd_una, snd_nxt;
+  Seq recover;  // SND.NXT when the last loss was found: what repair has to reach
   uint32_t snd_wnd = 0;
   uint32_t snd_wnd_max = 0;
   Seq snd_wl1, snd_wl2;
   PacketQueue send_queue;
   Packet* unsent = nullptr;
-  Packet* resend_cursor = nullptr;  // where to look for resend_nxt; null: from the front
+  Packet* resend_cursor = nullptr;  // where to look for what goes again; null: from the front
   uint64_t unsent_bytes = 0;
   bool fin_queued = false;
   bool fin_sent = false;
@@ -121,7 +132,12 @@ class Connection final : public TableHook, public WorkHook, public BlockedHook, 
   bool in_recovery = false;
   bool first_partial_ack = false;
   bool window_was_full = false;  // congestion window stopped output
-  uint32_t dup_acks = 0;
+  uint32_t dup_acks = 0;         // without SACK
+  Scoreboard scoreboard;
+  Rack rack;
+  Prr prr;
+  TailProbe tail_probe;
+  Undo undo;
   Congestion congestion;
   RttEstimator rtt;
   Seq rtt_next;  // next sample when this is acknowledged: one a flight (T-35)
@@ -146,6 +162,7 @@ class Connection final : public TableHook, public WorkHook, public BlockedHook, 
   AckNeed ack_need = AckNeed::none;
   uint32_t unacked_segments = 0;
   Seq last_ack_sent;
+  Seq duplicate_begin, duplicate_end;  // arrived twice, to be told (D-SACK); equal: nothing
   uint32_t ts_recent = 0;
   uint64_t ts_recent_ns = 0;
   uint32_t ts_offset = 0;
@@ -154,9 +171,12 @@ class Connection final : public TableHook, public WorkHook, public BlockedHook, 
 
   // ---- timers ----
   SendTimer send_timer_kind = SendTimer::off;
-  Timer send_timer;  // SYN, retransmission, persist, sender's SWS override
-  Timer ack_timer;   // delayed ACK
-  Timer life_timer;  // keepalive, FIN-WAIT-2, TIME-WAIT
+  Timer send_timer;         // SYN, retransmission, persist, sender's SWS override
+  Timer loss_timer;         // the next two, whichever is first; may fire before either
+  uint64_t reorder_ns = 0;  // then more may be lost (T-41); 0: no
+  uint64_t probe_ns = 0;    // then the tail is probed (T-42); 0: no
+  Timer ack_timer;          // delayed ACK
+  Timer life_timer;         // keepalive, FIN-WAIT-2, TIME-WAIT
 };
 
 class Listener final : public ListHook {

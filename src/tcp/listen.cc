@@ -81,7 +81,7 @@ void Machine::take_syn(Connection& c, Seq irs, uint16_t window,
   c.snd_wnd = c.snd_wnd_max = window;  // never scaled in a SYN (T-4)
   c.snd_wl1 = irs;
   c.snd_wl2 = c.iss;
-  c.snd_nxt = c.resend_nxt = c.iss + 1;
+  c.snd_nxt = c.iss + 1;
   c.syn_sent_ns = c.progress_ns = now();
 }
 

@@ -56,6 +56,22 @@ MachineCounters::MachineCounters(CounterRegistry& r)
       blocked(r.counter("tcp.blocked")),
       no_route(r.counter("tcp.no_route")),
       too_big(r.counter("tcp.too_big")),
+      sack_in(r.counter("tcp.sack.in")),
+      sack_invalid(r.counter("tcp.sack.invalid")),
+      sack_reneged(r.counter("tcp.sack.reneged")),
+      limit_sack_ranges(r.counter("tcp.limit.sack_ranges")),
+      dsack_in(r.counter("tcp.sack.duplicate_in")),
+      dsack_out(r.counter("tcp.sack.duplicate_out")),
+      rack_lost(r.counter("tcp.rack.lost")),
+      rack_lost_again(r.counter("tcp.rack.lost_again")),
+      rack_timeouts(r.counter("tcp.rack.timeouts")),
+      rack_reordering(r.counter("tcp.rack.reordering")),
+      tlp_probes(r.counter("tcp.tlp.probes")),
+      tlp_repaired(r.counter("tcp.tlp.repaired")),
+      tlp_needless(r.counter("tcp.tlp.needless")),
+      needless(r.counter("tcp.retransmitted.needless")),
+      undo_dsack(r.counter("tcp.undo.duplicates")),
+      undo_timeout(r.counter("tcp.undo.timeout")),
       zero_window_probes(r.counter("tcp.zero_window_probes")),
       keepalive_probes(r.counter("tcp.keepalive_probes")),
       path_mtu_lowered(r.counter("tcp.path_mtu_lowered")),
@@ -73,10 +89,12 @@ void fire(void* context, uint64_t) {
 
 }  // namespace
 
-Connection::Connection(Machine& owning, const LayerOptions& layer) noexcept
+Connection::Connection(Machine& owning, const LayerOptions& layer, RangePool& ranges) noexcept
     : machine(owning),
+      scoreboard(ranges),
       rtt(layer.rto_min_ns, layer.rto_max_ns),
       send_timer(&fire<&Machine::on_send_timer>, this),
+      loss_timer(&fire<&Machine::on_loss_timer>, this),
       ack_timer(&fire<&Machine::on_ack_timer>, this),
       life_timer(&fire<&Machine::on_life_timer>, this) {}
 
@@ -88,6 +106,7 @@ Machine::Machine(ShardContext& context, ip::Layer& ip, const LayerOptions& optio
       isn_key_(SipKey::make(context.random)),
       timestamp_key_(SipKey::make(context.random)),
       cookie_key_(SipKey::make(context.random)),
+      ranges_(ranges_of(options.connections_max)),
       connections_(options.connections_max),
       listeners_(options.listeners_max),
       table_(options.connections_max, SipKey::make(context.random)) {}
@@ -110,7 +129,7 @@ Connection* Machine::make_connection(const Endpoint& local, const Endpoint& remo
     finish(oldest, {});
     free_if_done(oldest);
   }
-  Connection* c = connections_.acquire(*this, options_);
+  Connection* c = connections_.acquire(*this, options_, ranges_);
   if (c == nullptr) {
     counters_.limit_connections.add();
     return nullptr;
@@ -163,6 +182,7 @@ void Machine::finish(Connection& c, std::errc reason) noexcept {
   c.state = TcpState::closed;
   table_.remove(c);
   c.send_timer.cancel();
+  c.loss_timer.cancel();
   c.ack_timer.cancel();
   c.life_timer.cancel();
   if (static_cast<WorkHook&>(c).is_linked()) work_.remove(c);
@@ -170,6 +190,7 @@ void Machine::finish(Connection& c, std::errc reason) noexcept {
   c.unsent = c.resend_cursor = nullptr;
   c.unsent_bytes = 0;
   c.send_queue.clear();
+  c.scoreboard.clear();
   c.reassembly.clear();
 }
 

@@ -54,6 +54,10 @@ struct MachineCounters {
   Counter cookie_sent, cookie_accepted, cookie_unasked, cookie_forged, cookie_expired,
       cookie_misplaced;
   Counter no_packet, blocked, no_route, too_big;
+  Counter sack_in, sack_invalid, sack_reneged, limit_sack_ranges, dsack_in, dsack_out;
+  Counter rack_lost, rack_lost_again, rack_timeouts, rack_reordering;
+  Counter tlp_probes, tlp_repaired, tlp_needless;
+  Counter needless, undo_dsack, undo_timeout;
   Counter zero_window_probes, keepalive_probes, path_mtu_lowered, black_hole_guesses, icmp_ignored,
       timed_out;
 };
@@ -65,6 +69,12 @@ struct MachineCounters {
 inline constexpr size_t kSendReserve = 4;
 inline constexpr size_t kOutOfOrderReserve = 4;
 inline constexpr size_t kReceiveReserve = 8;
+
+// Ranges of all scoreboards, beside the one that each has: a few send times a connection, and eight
+// connections with all that a scoreboard may hold.
+[[nodiscard]] constexpr size_t ranges_of(size_t connections_max) noexcept {
+  return 4 * connections_max + 8 * Scoreboard::kRangesMax;
+}
 
 class Machine {
  public:
@@ -101,11 +111,12 @@ class Machine {
 
   // ---- timers.cc: what fires ----
   void on_send_timer(Connection& c) noexcept;
+  void on_loss_timer(Connection& c) noexcept;  // tail_probe.cc
   void on_ack_timer(Connection& c) noexcept;
   void on_life_timer(Connection& c) noexcept;
 
  private:
-  enum class Force : uint8_t { no, yes };
+  enum class Force : uint8_t { no, yes, probe };  // probe: one segment, whatever is in flight
   enum class Admission : uint8_t { queue, cookie, drop };  // of a SYN
 
   // ---- machine.cc: life of the objects ----
@@ -175,14 +186,36 @@ class Machine {
   // ---- ack.cc ----
   [[nodiscard]] bool on_ack(Connection& c, const Segment& segment) noexcept;
   void update_send_window(Connection& c, const Segment& segment) noexcept;
+  void take_new_ack(Connection& c, const Segment& segment, Delivery& delivery) noexcept;
   void on_new_ack(Connection& c, const Segment& segment) noexcept;
+  void grow_window(Connection& c, uint32_t flight_bytes, uint32_t acked) noexcept;
   void on_duplicate_ack(Connection& c) noexcept;
   void take_rtt_sample(Connection& c, const Segment& segment, uint64_t clean_sent_ns) noexcept;
   void on_fin_acked(Connection& c) noexcept;
   void retransmit_first(Connection& c) noexcept;
 
+  // ---- recovery.cc: with SACK ----
+  void on_ack_with_sack(Connection& c, const Segment& segment) noexcept;
+  void take_blocks(Connection& c, const Segment& segment, Delivery& delivery) noexcept;
+  [[nodiscard]] uint32_t find_losses(Connection& c, uint32_t delivered) noexcept;
+  void enter_sack_recovery(Connection& c, uint32_t delivered) noexcept;
+  void pace_recovery(Connection& c, uint32_t delivered, bool goes_well) noexcept;
+  void leave_sack_recovery(Connection& c) noexcept;
+  void on_reorder_timeout(Connection& c) noexcept;
+  void on_duplicate_block(Connection& c, const Scoreboard::Span& span) noexcept;
+  void take_back_timeout(Connection& c, const Segment& segment) noexcept;
+  void take_back(Connection& c) noexcept;
+
+  // ---- tail_probe.cc ----
+  void schedule_probe(Connection& c) noexcept;
+  void arm_loss_timer(Connection& c) noexcept;
+  void send_probe(Connection& c) noexcept;
+  [[nodiscard]] bool resend_tail(Connection& c) noexcept;
+  void on_probe_answer(Connection& c, const Segment& segment, bool advances) noexcept;
+
   // ---- receive.cc ----
   void on_text(Connection& c, Segment& segment) noexcept;
+  void hold(Connection& c, Segment& segment) noexcept;
   [[nodiscard]] Reassembly::Limits reassembly_limits(const Connection& c) const noexcept;
   void on_in_order(Connection& c, Segment& segment) noexcept;
   [[nodiscard]] bool is_over_full(const Connection& c, uint32_t bytes) noexcept;
@@ -193,6 +226,7 @@ class Machine {
   [[nodiscard]] bool is_short_for_sends() const noexcept {
     return packets_left() <= context_.packets.capacity() / kSendReserve;
   }
+  void note_duplicate(Connection& c, Seq begin, Seq end) noexcept;
   void on_fin(Connection& c) noexcept;
   [[nodiscard]] static uint64_t receive_used(const Connection& c) noexcept;
   [[nodiscard]] static uint32_t window_max(const Connection& c) noexcept;
@@ -207,7 +241,8 @@ class Machine {
   [[nodiscard]] uint32_t sendable(Connection& c, uint32_t payload, Force force) noexcept;
   [[nodiscard]] uint32_t congestion_room(const Connection& c, uint32_t flight) const noexcept;
   [[nodiscard]] uint32_t packet_payload_max(const Connection& c) const noexcept;
-  static void send_all_again(Connection& c) noexcept;
+  void send_all_again(Connection& c) noexcept;
+  void note_sent(Connection& c, uint32_t bytes) noexcept;
   void arm_send_timer(Connection& c) noexcept;
   void restart_retransmit_timer(Connection& c) noexcept;
 
@@ -215,6 +250,8 @@ class Machine {
   [[nodiscard]] bool send_packet(Connection& c, Packet& queued, uint32_t offset, uint32_t bytes,
                                  Seq seq) noexcept;
   [[nodiscard]] bool resend_at(Connection& c, Seq seq, uint32_t bytes_max, uint32_t& sent) noexcept;
+  void note_resent(Connection& c, Seq seq, uint32_t bytes) noexcept;
+  void add_blocks(Connection& c, wire::TcpOptions& options) noexcept;
   [[nodiscard]] bool send_control(Connection& c, uint8_t flags, Seq seq) noexcept;
   [[nodiscard]] bool send_syn(Connection& c) noexcept;
   void send_ack(Connection& c) noexcept;
@@ -262,6 +299,7 @@ class Machine {
   LayerOptions options_;
   MachineCounters counters_;
   SipKey isn_key_, timestamp_key_, cookie_key_;
+  RangePool ranges_;
   ObjectPool<Connection> connections_;
   ObjectPool<Listener> listeners_;
   ConnectionTable table_;

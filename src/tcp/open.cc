@@ -49,7 +49,7 @@ void Machine::init_sequence(Connection& c, Seq at_least) noexcept {
 void Machine::start_sequence(Connection& c, Seq iss) noexcept {
   c.iss = iss;
   c.ts_offset = timestamp_offset(c.local, c.remote);
-  c.snd_una = c.snd_nxt = c.resend_nxt = c.recover = c.rtt_next = c.iss;
+  c.snd_una = c.snd_nxt = c.recover = c.rtt_next = c.iss;
   c.rcv_shift = our_scale(c.options);
 }
 
@@ -133,7 +133,7 @@ std::expected<Connection*, std::errc> Machine::connect(const Endpoint& local,
   c->state = TcpState::syn_sent;
   init_sequence(*c, Seq());
   refresh_mss(*c);
-  c->snd_nxt = c->resend_nxt = c->iss + 1;
+  c->snd_nxt = c->iss + 1;
   c->syn_sent_ns = c->progress_ns = now();
   if (!send_syn(*c)) note_blocked(*c);  // the timer sends it again
   arm_send_timer(*c);

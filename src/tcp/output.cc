@@ -124,18 +124,26 @@ bool Machine::resend_at(Connection& c, Seq seq, uint32_t bytes_max, uint32_t& se
   counters_.retransmitted.add();
   if (packet == nullptr || packet == c.unsent) {  // behind all data: the FIN
     NB_ASSERT(c.fin_sent);
+    if (!send_control(c, wire::kTcpFin | wire::kTcpAck, seq)) return false;
     sent = 1;
-    return send_control(c, wire::kTcpFin | wire::kTcpAck, seq);
+    note_resent(c, seq, sent);
+    return true;
   }
   c.resend_cursor = packet;
   const uint32_t offset = bytes_between(Seq(packet->transport.sequence), seq);
   uint32_t bytes = std::min(bytes_max, static_cast<uint32_t>(packet->payload_size()) - offset);
   if (bytes == bytes_max && bytes > c.mss) bytes -= bytes % c.mss;
   if (!send_packet(c, *packet, offset, bytes, seq)) return false;
-  ++packet->transport.retransmissions;
-  packet->transport.sent_ns = now();
   sent = bytes;
+  note_resent(c, seq, sent);
   return true;
+}
+
+void Machine::note_resent(Connection& c, Seq seq, uint32_t bytes) noexcept {
+  c.scoreboard.sent_again(seq, bytes, now());
+  c.prr.sent += bytes;
+  c.probe_ns = 0;
+  if (c.snd_una < c.recover) c.undo.sent_again(seq, bytes);
 }
 
 bool Machine::send_control(Connection& c, uint8_t flags, Seq seq) noexcept {
@@ -147,11 +155,27 @@ bool Machine::send_control(Connection& c, uint8_t flags, Seq seq) noexcept {
   wire::TcpHeader header;
   header.sequence = seq.value();
   header.flags = flags;
-  if (c.sack && !c.reassembly.empty()) {
-    header.options.sack_count = static_cast<uint8_t>(
-        c.reassembly.blocks(header.options.sack, c.rcv_nxt, c.timestamps ? 3 : 4));
+  if (c.sack) add_blocks(c, header.options);
+  if (!transmit(c, std::move(packet), header)) return false;
+  c.duplicate_begin = c.duplicate_end;  // told once, lost or not (RFC 2883 4)
+  return true;
+}
+
+// A duplicate first, then what is held (T-39).
+void Machine::add_blocks(Connection& c, wire::TcpOptions& options) noexcept {
+  const size_t count_max = c.timestamps ? 3 : 4;
+  size_t count = 0;
+  if (c.duplicate_begin != c.duplicate_end) {
+    counters_.dsack_out.add();
+    options.sack[count++] = {c.duplicate_begin.value(), c.duplicate_end.value()};
   }
-  return transmit(c, std::move(packet), header);
+  if (!c.reassembly.empty()) {
+    std::array<wire::TcpSackBlock, wire::kTcpSackBlocksMax> held;
+    const size_t more = c.reassembly.blocks(held, c.rcv_nxt, count_max - count);
+    std::copy_n(held.begin(), more, options.sack.begin() + static_cast<ptrdiff_t>(count));
+    count += more;
+  }
+  options.sack_count = static_cast<uint8_t>(count);
 }
 
 // SYN, or SYN-ACK with what both sides can do (T-7, T-49, T-50, T-52).

@@ -55,7 +55,11 @@ Reassembly::Result Reassembly::insert(PacketPtr packet, Seq seq, const Limits& l
     if (following != nullptr && begin_of(*following) <= begin_of(*packet)) {
       // The front is there already.
       const uint32_t have = bytes_between(begin_of(*packet), end_of(*following));
-      if (have >= packet->payload_size()) break;
+      if (have >= packet->payload_size()) {
+        if (result == Result::duplicate)
+          note_range(*following);  // the block around it is told next
+        break;
+      }
       packet->pull_frags(have);
       set_range(*packet, end_of(*following));
       following = queue_.next(*following);

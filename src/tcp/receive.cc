@@ -36,6 +36,7 @@ void Machine::on_text(Connection& c, Segment& segment) noexcept {
   bool fin = segment.has(wire::kTcpFin);
   const uint32_t old = bytes_between(segment.seq, c.rcv_nxt);
   if (old > 0) {
+    note_duplicate(c, segment.seq, segment.seq + std::min(old, segment.payload));
     if (old > segment.payload || (old == segment.payload && !fin)) {
       counters_.duplicate.add();
       send_ack(c);
@@ -52,11 +53,7 @@ void Machine::on_text(Connection& c, Segment& segment) noexcept {
   if (segment.seq != c.rcv_nxt) {
     counters_.out_of_order.add();
     if (fin) c.reassembly.remember_fin(segment.seq + segment.payload);
-    if (segment.payload > 0 &&
-        c.reassembly.insert(std::move(segment.packet), segment.seq, reassembly_limits(c)) ==
-            Reassembly::Result::full) {
-      counters_.limit_out_of_order.add();
-    }
+    if (segment.payload > 0) hold(c, segment);
     if (c.ack_need != AckNeed::none)
       send_ack(c);  // first what was in order: then it is a duplicate
     send_ack(c);
@@ -64,6 +61,27 @@ void Machine::on_text(Connection& c, Segment& segment) noexcept {
   }
   if (fin) c.reassembly.remember_fin(segment.seq + segment.payload);
   on_in_order(c, segment);
+}
+
+void Machine::hold(Connection& c, Segment& segment) noexcept {
+  switch (c.reassembly.insert(std::move(segment.packet), segment.seq, reassembly_limits(c))) {
+    case Reassembly::Result::queued:
+      break;
+    case Reassembly::Result::duplicate:
+      counters_.duplicate.add();
+      note_duplicate(c, segment.seq, segment.seq + segment.payload);
+      break;
+    case Reassembly::Result::full:
+      counters_.limit_out_of_order.add();
+      break;
+  }
+}
+
+// To be told with the next ACK, which follows at once.
+void Machine::note_duplicate(Connection& c, Seq begin, Seq end) noexcept {
+  if (!c.sack || begin >= end) return;
+  c.duplicate_begin = begin;
+  c.duplicate_end = end;
 }
 
 Reassembly::Limits Machine::reassembly_limits(const Connection& c) const noexcept {

@@ -95,6 +95,8 @@ void Machine::output(Connection& c, Force force) noexcept {
     output_fin(c);
   }
   arm_send_timer(c);
+  schedule_probe(c);
+  arm_loss_timer(c);
 }
 
 uint32_t Machine::congestion_room(const Connection& c, uint32_t flight) const noexcept {
@@ -104,29 +106,37 @@ uint32_t Machine::congestion_room(const Connection& c, uint32_t flight) const no
   return window > flight ? static_cast<uint32_t>(window - flight) : 0;
 }
 
-// Nothing outstanding is on its way any more.
+// Nothing outstanding is on its way any more; what the peer holds it need not be sent, unless it has
+// thrown it away.
 void Machine::send_all_again(Connection& c) noexcept {
+  if (c.scoreboard.is_reneged()) {
+    counters_.sack_reneged.add();
+    c.scoreboard.forget_sacked();
+  }
+  c.scoreboard.lose_all();
   c.in_recovery = false;
   c.dup_acks = 0;
   c.recover = c.rtt_next = c.snd_nxt;
-  c.resend_nxt = c.snd_una;
   c.resend_cursor = nullptr;
+  c.tail_probe.kind = TailProbe::Kind::none;
+  c.reorder_ns = c.probe_ns = 0;
 }
 
-// After a time-out: everything up to snd_nxt again, as the congestion window opens.
+// What is lost goes first, as far as the windows allow.
 bool Machine::output_again(Connection& c) noexcept {
-  while (c.resend_nxt < c.snd_nxt) {
-    const uint32_t flight = bytes_between(c.snd_una, c.resend_nxt);
-    const uint32_t left = bytes_between(c.resend_nxt, c.snd_nxt);
-    const uint32_t allowed =
-        std::min(congestion_room(c, flight), bytes_between(c.resend_nxt, c.snd_una + c.snd_wnd));
+  Seq from = c.snd_una;
+  while (const auto lost = c.scoreboard.next_lost(from)) {
+    const uint32_t flight = c.scoreboard.pipe_bytes();
+    const uint32_t left = bytes_between(lost->begin, lost->end);
+    const uint32_t allowed = std::min(
+        {congestion_room(c, flight), left, bytes_between(lost->begin, c.snd_una + c.snd_wnd)});
     if (allowed == 0 || (allowed < std::min(c.mss, left) && flight > 0)) return false;
     uint32_t sent = 0;
-    if (!resend_at(c, c.resend_nxt, allowed, sent)) {
+    if (!resend_at(c, lost->begin, allowed, sent)) {
       note_blocked(c);
       return false;
     }
-    c.resend_nxt += sent;
+    from = lost->begin + sent;
   }
   return true;
 }
@@ -158,23 +168,28 @@ bool Machine::output_new(Connection& c, Force force) noexcept {
     return false;
   }
   if (c.snd_una == c.snd_nxt) c.progress_ns = now();
+  note_sent(c, bytes);
   packet.transport.sequence = c.snd_nxt.value();
   packet.transport.end_sequence = (c.snd_nxt + bytes).value();
-  packet.transport.retransmissions = 0;
-  packet.transport.sent_ns = packet.transport.first_sent_ns = now();
   c.unsent = c.send_queue.next(packet);
   c.unsent_bytes -= bytes;
   c.snd_nxt += bytes;
-  c.resend_nxt = c.snd_nxt;
   counters_.data_segments_out.add();
   return true;
 }
 
+// A sixty-fourth of a round trip is nothing to who judges by quarters (rack.hpp), and bounds the ranges.
+void Machine::note_sent(Connection& c, uint32_t bytes) noexcept {
+  c.scoreboard.sent(c.snd_nxt, bytes, now(), c.rtt.smoothed_ns() / 64);
+  c.prr.sent += bytes;
+  c.probe_ns = 0;
+}
+
 // How much of the first unsent packet may go; 0: nothing yet.
 uint32_t Machine::sendable(Connection& c, uint32_t payload, Force force) noexcept {
-  const uint32_t flight = bytes_between(c.snd_una, c.snd_nxt);
   const uint32_t window = bytes_between(c.snd_nxt, c.snd_una + c.snd_wnd);
-  const uint32_t room = congestion_room(c, flight);
+  if (force == Force::probe) return std::min({payload, window, c.mss});
+  const uint32_t room = congestion_room(c, c.scoreboard.pipe_bytes());
   uint32_t bytes = std::min({payload, window, room, packet_payload_max(c)});
   if (room < payload) c.window_was_full = true;
   if (bytes == 0 || force == Force::yes) return bytes;
@@ -183,7 +198,8 @@ uint32_t Machine::sendable(Connection& c, uint32_t payload, Force force) noexcep
   if (tail == 0) return bytes;
   if (all) {
     // The last, short segment: Nagle (RFC 9293 3.7.4) and `more`.
-    const bool held = !c.fin_queued && (c.hold_partial || (flight > 0 && !c.options.nodelay));
+    const bool held =
+        !c.fin_queued && (c.hold_partial || (c.snd_una != c.snd_nxt && !c.options.nodelay));
     return held ? bytes - tail : bytes;
   }
   if (bytes > tail) return bytes - tail;  // whole segments; the rest with what follows
@@ -199,9 +215,9 @@ void Machine::output_fin(Connection& c) noexcept {
     return;
   }
   if (c.snd_una == c.snd_nxt) c.progress_ns = now();
+  note_sent(c, 1);
   c.fin_sent = true;
   c.snd_nxt += 1;
-  c.resend_nxt = c.snd_nxt;
 }
 
 // ---- the send timer's three uses ----------------------------------------------------------------

@@ -32,7 +32,7 @@ namespace nobounce::tcp {
 
 // Share of the shard's TimerQueue: a layer arms at most this many timers for each of its
 // LayerOptions::connections_max.
-inline constexpr size_t kTimersPerConnection = 3;
+inline constexpr size_t kTimersPerConnection = 4;  // send, loss, ACK, life
 
 class Connection;
 class Listener;

@@ -77,20 +77,18 @@ bool Machine::gave_up(Connection& c, uint64_t since_ns) noexcept {
 
 void Machine::on_retransmit_timeout(Connection& c) noexcept {
   if (gave_up(c, c.progress_ns)) return;
+  if (c.probe_ns != 0) return send_probe(c);  // it would have been next (T-42)
   counters_.timeouts.add();
-  c.congestion.timed_out(bytes_between(c.snd_una, c.snd_nxt), c.retries == 0
-                                                                  ? Congestion::Timeout::first
-                                                                  : Congestion::Timeout::repeated);
+  const bool first = c.retries == 0;
+  if (first) c.undo.start(Undo::Cause::timeout, c.congestion, timestamp(c.ts_offset));
+  c.congestion.timed_out(c.scoreboard.outstanding_bytes() - c.scoreboard.sacked_bytes(),
+                         first ? Congestion::Timeout::first : Congestion::Timeout::repeated);
   c.rtt.back_off();
   send_all_again(c);
   ++c.retries;  // also when nothing could be sent: the wait must end
   guess_black_hole(c);
   uint32_t sent = 0;
-  if (resend_at(c, c.snd_una, c.mss, sent)) {
-    c.resend_nxt += sent;
-  } else {
-    note_blocked(c);
-  }
+  if (!resend_at(c, c.snd_una, c.mss, sent)) note_blocked(c);
   arm_send_timer(c);
 }
 

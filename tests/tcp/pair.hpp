@@ -174,13 +174,13 @@ struct Pair {
              {.seed = options.seed * 2 + 1,
               .packets = options.packets,
               .arena_bytes = options.arena_bytes,
-              .timers = 3 * 4096 + 64},
+              .timers = tcp::kTimersPerConnection * 4096 + 64},
              options.left),
         right(clock,
               {.seed = options.seed * 2 + 2,
                .packets = options.packets,
                .arena_bytes = options.arena_bytes,
-               .timers = 3 * 4096 + 64},
+               .timers = tcp::kTimersPerConnection * 4096 + 64},
               options.right),
         link(clock, options.seed, left.end.context, right.end.context, options.wire) {
     left.attach(link.left(), kLeftAddress);

@@ -109,7 +109,7 @@ class Script {
         end(clock, {.seed = chosen.seed,
                     .packets = chosen.packets,
                     .arena_bytes = 32 << 20,
-                    .timers = 3 * 4096 + 64}),
+                    .timers = tcp::kTimersPerConnection * 4096 + 64}),
         device(end.context, {.mtu = chosen.mtu, .features = chosen.features, .room = 4096}) {
     ip::Options ip_options;
     ip_options.address = {kOurAddress, 24};

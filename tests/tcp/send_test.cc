@@ -326,6 +326,18 @@ TEST(TcpSend, T34_T35_rtt_samples_in_numbers) {
   script.drop_output();
 }
 
+// The second segment arrived at once, but is acknowledged only with the first, that went again.
+TEST(TcpSend, T34_T35_what_waited_behind_a_hole_gives_no_sample) {
+  Script script;
+  script.accept();
+  script.write(2 * 1460);
+  script.drop_output();
+  script.advance(250 * kMilli);
+  EXPECT_EQ(script.seq(script.out()), 1U);
+  script.in(kA, 1, 1 + 2 * 1460);
+  EXPECT_EQ(script.info().smoothed_rtt_ns, 0U);
+}
+
 TEST(TcpSend, T37_after_a_timeout_all_goes_again_in_slow_start) {
   Script script;
   script.accept();
