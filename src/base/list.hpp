@@ -52,6 +52,10 @@ class List {
     ListHook* following = hook(position).next;
     return following == &head_ ? nullptr : item(following);
   }
+  [[nodiscard]] T* previous(T& position) noexcept {
+    ListHook* preceding = hook(position).previous;
+    return preceding == &head_ ? nullptr : item(preceding);
+  }
 
   T* pop_front() noexcept {
     T* first = front();

@@ -7,6 +7,11 @@ namespace {
 // What a device gets to take the last frames: many times what one that works needs.
 constexpr uint64_t kLastFramesNs = 100 * kNsPerMs;
 
+// TIME-WAIT ends with the stack. What it is for is done ahead: the last acknowledgement goes out again,
+// as often as makes its loss unlikely and far enough apart for a short burst of losses.
+constexpr int kLastAckRepeats = 3;
+constexpr uint64_t kLastAckGapNs = 30 * kNsPerMs;
+
 }  // namespace
 
 // By real time: a test's clock may stand still, and this has an end.
@@ -30,6 +35,11 @@ void Shard::leave() noexcept {
   const auto seen_through = [this]() noexcept { return !device_->link_up() || is_seen_through(); };
   (void)drive_until(clock.now_ns() + options_.linger_ns, seen_through);
   if (!is_down() && !is_seen_through()) linger_over_.add();
+  const auto never = []() noexcept { return false; };
+  for (int i = 0; i < kLastAckRepeats && !is_down() && device_->link_up(); ++i) {
+    if (!tcp_->repeat_last_acks()) break;
+    (void)drive_until(clock.now_ns() + kLastAckGapNs, never);
+  }
   if (!is_down()) {
     tcp_->reset_all();
     ip_->flush();

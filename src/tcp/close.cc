@@ -76,6 +76,17 @@ bool Machine::is_draining() noexcept {
   return false;
 }
 
+// Latest last in the list.
+bool Machine::repeat_last_acks() noexcept {
+  bool any = false;
+  for (Connection* c = time_wait_.back(); c != nullptr; c = time_wait_.previous(*c)) {
+    if (now() - c->heard_ns > kLastAckNs) break;  // by age: the peer has spoken again since
+    send_ack(*c);
+    any = true;
+  }
+  return any;
+}
+
 // A peer that has all of a closed socket is left in peace: a reset could cost its program what it
 // has not read yet. Half-open ones are their listener's to end.
 void Machine::reset_all() noexcept {

@@ -43,6 +43,7 @@ void Layer::shutdown_send(Connection& connection) noexcept { state_->shutdown_se
 void Layer::release(Connection& connection) noexcept { state_->release(connection); }
 void Layer::abort(Connection& connection) noexcept { state_->abort(connection); }
 bool Layer::is_draining() noexcept { return state_->is_draining(); }
+bool Layer::repeat_last_acks() noexcept { return state_->repeat_last_acks(); }
 void Layer::reset_all() noexcept { state_->reset_all(); }
 void Layer::fail_all(std::errc reason) noexcept { state_->fail_all(reason); }
 void Layer::link_down() noexcept { state_->link_down(); }

@@ -31,6 +31,7 @@ inline constexpr uint32_t kOrphanRetriesMax = 8;  // T-60
 inline constexpr uint64_t kPersistMaxNs = 60 * kNsPerSecond;
 inline constexpr uint64_t kHoldMaxNs = 200 * kNsPerMs;                 // SWS override, `more`
 inline constexpr uint64_t kFinWait2Ns = 60 * kNsPerSecond;             // T-59
+inline constexpr uint64_t kLastAckNs = kNsPerSecond;                   // repeat_last_acks()
 inline constexpr uint64_t kChallengeGapNs = 500 * kNsPerMs;            // T-21
 inline constexpr uint64_t kPathMtuAgeNs = 600 * kNsPerSecond;          // T-53
 inline constexpr uint64_t kPawsIdleNs = 24ULL * 86400 * kNsPerSecond;  // T-51
@@ -97,6 +98,7 @@ class Machine {
   void release(Connection& c) noexcept;
   void abort(Connection& c) noexcept;
   bool is_draining() noexcept;
+  bool repeat_last_acks() noexcept;
   void reset_all() noexcept;
   void fail_all(std::errc reason) noexcept;
   void set_options(Connection& c, const ConnectionOptions& options) noexcept;

@@ -20,9 +20,7 @@ class PacketQueue {
 
   [[nodiscard]] Packet* front() noexcept { return list_.front(); }
   [[nodiscard]] Packet* back() noexcept { return list_.back(); }
-  [[nodiscard]] Packet* previous(Packet& packet) noexcept {
-    return &packet == list_.front() ? nullptr : static_cast<Packet*>(packet.previous);
-  }
+  [[nodiscard]] Packet* previous(Packet& packet) noexcept { return list_.previous(packet); }
   [[nodiscard]] Packet* next(Packet& packet) noexcept { return list_.next(packet); }
 
   void push_back(PacketPtr packet) noexcept {

@@ -143,6 +143,9 @@ class Layer final : public ip::Transport {
   void abort(Connection& connection) noexcept;
   // A connection that was released has bytes, or its FIN, still to be acknowledged.
   [[nodiscard]] bool is_draining() noexcept;
+  // The last acknowledgement of every connection that has just gone into TIME-WAIT once more: when it is
+  // lost nobody is left to answer the peer's FIN. False: there is no such connection.
+  bool repeat_last_acks() noexcept;
   // RST to every peer that may still wait for something of ours. Nothing else changes: the layer is
   // about to go.
   void reset_all() noexcept;

@@ -163,6 +163,28 @@ TEST(TcpClose, T58_T23_time_wait_lasts_two_msl_and_reacks_fin) {
   EXPECT_EQ(script.tcp->connections(), 0U);
 }
 
+// For a stack that goes: nobody will be there to answer the peer's FIN a second time.
+TEST(TcpClose, T58_last_ack_is_repeated_while_it_is_fresh) {
+  Script script;
+  script.accept();
+  EXPECT_FALSE(script.tcp->repeat_last_acks());
+  script.tcp->shutdown_send(*script.connection);
+  script.pump();
+  script.in(kTcpFin | kA, 1, 2);
+  EXPECT_EQ(script.state(), "TIME-WAIT");
+  script.drop_output();
+  for (int i = 0; i < 3; ++i) {
+    script.advance(30 * kMilli);
+    EXPECT_TRUE(script.tcp->repeat_last_acks());
+    script.pump();
+    const Out again = script.out();
+    EXPECT_EQ(again.header.flags, kA);
+    EXPECT_EQ(script.ack(again), 2U);
+  }
+  script.advance(kNsPerSecond);
+  EXPECT_FALSE(script.tcp->repeat_last_acks());
+}
+
 TEST(TcpClose, C013_T58_new_syn_reopens_time_wait_by_sequence_or_timestamp) {
   for (const bool timestamps : {false, true}) {
     ScriptOptions options;
