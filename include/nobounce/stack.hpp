@@ -12,6 +12,8 @@
 //
 // Threads: all calls from any thread; with Drive::inline_drive from one thread at a time, which
 // must call poll() (blocking socket calls do so by themselves).
+// fork(2): the stack stays with the parent. In a child every call fails (network_down, or as if it had
+// timed out), and nothing there, not even its exit, disturbs the parent.
 // Cost: open() touches all memory it will ever use; nothing allocates on the I/O thread afterwards
 // (when a device that is waited for comes back, a thread of its own does).
 #pragma once

@@ -122,7 +122,6 @@ class Reassembly {
                                               const wire::Ipv4View& header) noexcept;
   [[nodiscard]] Source** bucket(const IpAddress& address) noexcept;
   [[nodiscard]] Source* find_source(const IpAddress& address) noexcept;
-  [[nodiscard]] Source& source_for(const IpAddress& address) noexcept;
   [[nodiscard]] Datagram* find(const wire::Ipv4View& header) noexcept;
   [[nodiscard]] Datagram& make(const wire::Ipv4View& header) noexcept;
 

@@ -207,7 +207,7 @@ Result<void> prove_device(StackCore& core) {
 Result<std::shared_ptr<StackCore>> make_core(const StackOptions& options,
                                              const Surroundings& surroundings) {
   if (auto checked = check(options); !checked) return std::unexpected(checked.error());
-  auto core = std::make_shared<StackCore>();
+  auto core = StackCore::make();
   core->options = options;
   if (options.counters.empty()) {
     core->counters = std::make_unique<CounterRegistry>();

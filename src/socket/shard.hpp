@@ -34,6 +34,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fork_mark.hpp"
 #include "base/unique_fd.hpp"
 #include "ip/ip_layer.hpp"
 #include "netdev/net_device.hpp"
@@ -123,7 +124,11 @@ class Shard {
   void release_when_down(SocketCore& core) noexcept;
   void ring_doorbell() noexcept;
   void stop() noexcept;
-  [[nodiscard]] bool is_down() const noexcept { return down_.load(std::memory_order_acquire); }
+  // In a child by fork(2) it is: nothing of it is touched there (is_forked()).
+  [[nodiscard]] bool is_down() const noexcept {
+    return down_.load(std::memory_order_acquire) || is_forked();
+  }
+  [[nodiscard]] bool is_forked() const noexcept { return home_.is_child(); }
   // Why; valid once is_down().
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
   // An address of this stack's own.
@@ -182,6 +187,7 @@ class Shard {
   PacketBurst burst_;
   bool link_up_ = true;  // as the layers were told
   uint64_t link_came_up_ns_ = 0;
+  const ForkMark home_;
   SpinBudget spin_;
   bool starved_ = false;  // a send waits for packets or frames to come back
   bool leaving_ = false;

@@ -159,6 +159,7 @@ bool Stack::poll(Timeout timeout) {
 }
 
 std::optional<std::string> Stack::failure() const {
+  if (core_->home.is_child()) return "this process was forked from the one that opened the stack";
   if (!core_->shard->is_down()) return {};
   return core_->shard->failure();
 }

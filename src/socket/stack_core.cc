@@ -1,11 +1,20 @@
 #include "socket/stack_core.hpp"
 
+#include <vector>
+
 namespace nobounce {
+
+std::shared_ptr<StackCore> StackCore::make() {
+  return {new StackCore, [](StackCore* core) {
+            static auto& kept = *new std::vector<StackCore*>;  // never destroyed
+            core->home.is_child() ? kept.push_back(core) : delete core;
+          }};
+}
 
 StackCore::~StackCore() { stop(); }
 
 void StackCore::stop() noexcept {
-  if (shard == nullptr) return;
+  if (shard == nullptr || home.is_child()) return;
   shard->stop();
   if (io_thread.joinable()) {
     io_thread.join();
@@ -17,6 +26,7 @@ void StackCore::stop() noexcept {
 
 void close_core(SocketCore& core, bool abort) noexcept {
   Shard& shard = core.shard;
+  if (shard.is_forked()) return;
   Submission submission;
   submission.op = abort ? Submission::Op::abort : Submission::Op::close;
   submission.socket = &core;

@@ -7,6 +7,7 @@
 
 #include "base/copies.hpp"
 #include "base/counters.hpp"
+#include "base/fork_mark.hpp"
 #include "dma/dma_device.hpp"
 #include "memory/private_arena.hpp"
 #include "memory/shared_region.hpp"
@@ -18,6 +19,8 @@ namespace nobounce {
 
 class StackCore {
  public:
+  // In a child by fork(2) it is kept for ever: everything in it is the parent's to end (TM-87).
+  static std::shared_ptr<StackCore> make();
   ~StackCore();
   // Ends the I/O thread and closes the device. Idempotent.
   void stop() noexcept;
@@ -33,6 +36,7 @@ class StackCore {
   std::unique_ptr<PrivateArena> arena;
   std::unique_ptr<Shard> shard;
   std::thread io_thread;
+  const ForkMark home;
   MacAddress mac;
   uint16_t mtu = 0;
 };
@@ -67,7 +71,7 @@ template <class Ready>
     const uint32_t seen = core.event.prepare();
     if (ready()) return true;
     const uint64_t left = deadline.left_ns();
-    if (left == 0) return false;
+    if (left == 0 || core.shard.is_forked()) return false;
     core.shard.wait(core.event, seen, left);
   }
 }

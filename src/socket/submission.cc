@@ -15,14 +15,27 @@ struct ThreadRings {
   };
   std::vector<Entry> entries;
 
-  ~ThreadRings() {
-    for (Entry& entry : entries) {
-      entry.queue->has_owner.store(false, std::memory_order_release);  // [orphan]
-    }
-  }
+  ~ThreadRings();
 };
 
 thread_local ThreadRings thread_rings;
+// Sockets in static storage are closed after the thread's rings have gone, and so are those that
+// another destructor of the thread closes. They get rings that stay with the process.
+thread_local bool rings_are_gone = false;
+thread_local ThreadRings* late_rings = nullptr;
+
+ThreadRings::~ThreadRings() {
+  rings_are_gone = true;
+  for (Entry& entry : entries) {
+    entry.queue->has_owner.store(false, std::memory_order_release);  // [orphan]
+  }
+}
+
+ThreadRings& rings_of_this_thread() {
+  if (!rings_are_gone) return thread_rings;
+  if (late_rings == nullptr) late_rings = new ThreadRings;
+  return *late_rings;
+}
 
 }  // namespace
 
@@ -30,7 +43,7 @@ SubmissionQueues::SubmissionQueues() : id_(next_id.fetch_add(1, std::memory_orde
 SubmissionQueues::~SubmissionQueues() = default;
 
 SubmissionQueue* SubmissionQueues::mine() noexcept {
-  auto& entries = thread_rings.entries;
+  auto& entries = rings_of_this_thread().entries;
   for (size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].id == id_) {
       if (i != 0) std::swap(entries[0], entries[i]);
