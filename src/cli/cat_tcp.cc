@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "cli/cat.hpp"
+#include "cli/connect.hpp"
 #include "cli/standard_streams.hpp"
 #include "cli/stop.hpp"
 
@@ -84,13 +85,6 @@ Result<void> pump_in(Conversation& with) {
   return {};
 }
 
-Result<TcpSocket> connect(Stack& stack, const CatOptions& options) {
-  auto socket = stack.tcp_connect(options.remote, options.wait.value_or(kConnectTimeout));
-  if (socket) return std::move(*socket);
-  return std::unexpected(
-      socket_error(stack, "connect to " + options.remote.to_string(), socket.error()));
-}
-
 // The first that comes; nobody else is let in.
 Result<TcpSocket> accept(Stack& stack, const CatOptions& options) {
   const Endpoint local{{}, *options.listen};
@@ -108,13 +102,16 @@ Result<TcpSocket> accept(Stack& stack, const CatOptions& options) {
     }
     left -= turn;
   }
+  if (stop_requested()) return fail(std::errc::interrupted, operation, "interrupted");
   return fail(std::errc::timed_out, operation, "nobody has connected");
 }
 
 }  // namespace
 
 Result<int> run_cat_tcp(Stack& stack, const CatOptions& options) {
-  auto socket = options.listen ? accept(stack, options) : connect(stack, options);
+  auto socket = options.listen
+                    ? accept(stack, options)
+                    : connect_to(stack, options.remote, options.wait.value_or(kConnectTimeout));
   if (!socket) return std::unexpected(socket.error());
   Conversation with{.stack = stack, .socket = std::move(*socket), .peer = {}};
   with.peer = with.socket.remote().to_string();

@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/unique_fd.hpp"
+#include "cli/connect.hpp"
 #include "cli/payload.hpp"
 #include "cli/perf.hpp"
 #include "cli/progress.hpp"
@@ -309,8 +310,8 @@ Result<PerfResult> run_perf_client(Stack& stack, const PerfOptions& options) {
                         : Rotation::blank(kRotationBytes);
   Meter meter(stack);
   const std::string peer = options.client.to_string();
-  auto socket = stack.tcp_connect(options.client, kConnectTimeout);
-  if (!socket) return std::unexpected(socket_error(stack, "connect to " + peer, socket.error()));
+  auto socket = connect_to(stack, options.client, kConnectTimeout);
+  if (!socket) return std::unexpected(socket.error());
   socket->set_send_timeout(kLookUp);
   socket->set_receive_timeout(kLookUp);
   meter.begin();

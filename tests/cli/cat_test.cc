@@ -169,6 +169,21 @@ TEST_F(CatTest, a_full_disk_at_the_output_is_told_and_ends_both_directions) {
   EXPECT_EQ(wait(client), 1);  // reset: not everything arrived
 }
 
+// Nobody is there yet, or nobody comes.
+TEST_F(CatTest, ctrl_c_is_heard_while_it_waits_for_the_far_end) {
+  for (const char* line :
+       {"exec CAT 10.77.0.99 7000 < /dev/null", "exec CAT -v -l 7000 < /dev/null"}) {
+    SCOPED_TRACE(line);
+    Process waiting = shell(3, line);
+    ::usleep(1'000'000);
+    const auto start = std::chrono::steady_clock::now();
+    waiting.signal(SIGINT);
+    EXPECT_EQ(wait(waiting), 130) << error_;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(2));
+    EXPECT_NE(error_.find("interrupted"), std::string::npos) << error_;
+  }
+}
+
 // Open pipes: neither input ends. The far end must not take half for the whole.
 TEST_F(CatTest, ctrl_c_resets_the_connection) {
   Process server = shell(2, "mkfifo p; exec CAT -v -l 7000 0<>p > a.out");
