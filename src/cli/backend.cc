@@ -109,6 +109,8 @@ void define_backend(CLI::App& program, Action& action) {
       "  nobounce backend --socket /tmp/nb.sock --net link --impair loss=1%,delay=5ms\n"
       "  nobounce backend --socket /tmp/nb.sock --net tap:nb0 --netns test\n");
   command->callback([command, &action] {
+    // A file may be shared with commands that need an address.
+    const bool names_peer = command->count("--ip") + command->count("--mac") > 0;
     apply_config(*command, options.config);
     if (options.backend.sockets.empty()) {
       usage_error("--socket", "missing: where the guest finds it, e.g. --socket /tmp/nb.sock");
@@ -120,6 +122,9 @@ void define_backend(CLI::App& program, Action& action) {
     }
     if (!options.backend.netns.empty() && !options.backend.net.starts_with("tap:")) {
       usage_error("--netns", "only with --net tap:NAME");
+    }
+    if (names_peer && options.backend.net != "peer") {
+      usage_error(command->count("--ip") > 0 ? "--ip" : "--mac", "only with --net peer");
     }
     action = [] { return run(options); };
   });

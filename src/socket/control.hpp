@@ -3,9 +3,9 @@
 // function and a context, so nothing is allocated.
 //
 // They have a lane of their own, not the threads' rings. A call comes after what its thread had
-// submitted before (a port that it has closed is free), with one exception: a send at the head of its
-// ring may wait for packets until a peer acknowledges, minutes, and a connect with a time-out must
-// not wait behind that.
+// submitted before (a port that it has closed is free), with one exception: a send or a
+// datagram at the head of its ring may wait for room until a peer acknowledges or the device takes
+// something, minutes, and a connect with a time-out must not wait behind that.
 //
 // No deadline: the shard may be inside the body at any moment, so a caller cannot leave. It needs
 // none: the next round answers, and no round waits for anything. The device's side is polled, its

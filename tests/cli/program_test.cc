@@ -84,6 +84,8 @@ TEST(Program, wrong_command_lines_get_one_line_and_status_2) {
       {"backend", "--socket: missing"},
       {"backend --socket /x --net tap",
        "'tap' is not a network of the device; there are: peer, link, tap:NAME"},
+      {"backend --socket /x --net link --ip 10.77.0.1/24", "--ip: only with --net peer"},
+      {"backend --socket /x --net link --mac 02:00:00:00:00:01", "--mac: only with --net peer"},
       {"backend --mtu 100", "'100' is not a number of bytes from 576 to 65535"},
       {"backend --queue-size 16", "'16' is not a power of two from 32 to 32768"},
       {"backend --config /tmp", "--config: /tmp: Is a directory"},
