@@ -16,9 +16,10 @@ struct Registry {
   std::vector<Entry> entries;
 };
 
+// Never destroyed: a stack in static storage may go after it.
 Registry& registry() noexcept {
-  static Registry instance;
-  return instance;
+  static auto* instance = new Registry;
+  return *instance;
 }
 
 }  // namespace
