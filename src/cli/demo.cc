@@ -46,7 +46,7 @@ constexpr uint16_t kMtuLargest = 65521;
 struct DemoOptions {
   std::string file;
   FileOptions made;
-  nanoseconds time{seconds(2)};
+  nanoseconds time{seconds(3)};
   uint64_t rounds = 2;
 };
 
@@ -251,7 +251,7 @@ void define_demo(CLI::App& program, Action& action) {
   add_value(*command, "--size", options.made.bytes, parse_bytes, "a size, e.g. 256M", "SIZE",
             "of the file that is made (default 256M)");
   add_value(*command, "--time", options.time, parse_duration, "a time in seconds, e.g. 3 or 500ms",
-            "TIME", "of each stream (default 2)");
+            "TIME", "of each stream (default 3)");
   add_value(
       *command, "--rounds", options.rounds,
       [](std::string_view text) { return parse_number(text, 1, 100); }, "a number from 1 to 100",
